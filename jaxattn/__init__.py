@@ -1,0 +1,62 @@
+"""jaxattn: the attention primitive for JAX. One written semantics, every derivative.
+
+The contents page, in the order in which data flows:
+
+    project, split_heads, merge_heads      Q = X W_q; N heads            projection.py
+    attention_scores                       Ω = Q Kᵀ / √H                 scores.py
+    attention_weights, weighted_sum        A = softmax(Ω); C = A V       softmax.py
+    self_attention, cross_attention        one head, X to C              path.py
+    attention                              the primitive                 dispatch.py, _door.py
+    attention_with_weights                 and its weights               dispatch.py
+    partial_attention, Partial, merge      over a part of the keys       dispatch.py, partial.py
+    IMPLEMENTATIONS                        what can compute it           dispatch.py
+      "dense"                              the definition                dense.py
+    masks                                  who may attend to whom        masks/
+    positions                              sinusoidal, rotary            positions.py
+    dropout                                counted, not drawn            dropout.py
+    nn                                     Flax modules (import it)      nn/
+    verify                                 judge any attention (import)  verify/
+
+Importing jaxattn loads JAX and NumPy, and neither Flax nor a kernel. Letters of shapes are in
+`jaxattn._typing`; what every path promises is in README.md, "Semantics".
+"""
+
+from jaxattn import dropout as dropout
+from jaxattn import masks as masks
+from jaxattn import positions as positions
+from jaxattn.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
+from jaxattn.dispatch import attention as attention
+from jaxattn.dispatch import attention_with_weights as attention_with_weights
+from jaxattn.dispatch import partial_attention as partial_attention
+from jaxattn.partial import Partial as Partial
+from jaxattn.partial import merge as merge
+from jaxattn.path import cross_attention as cross_attention
+from jaxattn.path import self_attention as self_attention
+from jaxattn.projection import merge_heads as merge_heads
+from jaxattn.projection import project as project
+from jaxattn.projection import split_heads as split_heads
+from jaxattn.scores import attention_scores as attention_scores
+from jaxattn.softmax import attention_weights as attention_weights
+from jaxattn.softmax import weighted_sum as weighted_sum
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "Partial",
+    "attention",
+    "attention_scores",
+    "attention_weights",
+    "attention_with_weights",
+    "cross_attention",
+    "dropout",
+    "masks",
+    "merge",
+    "merge_heads",
+    "partial_attention",
+    "positions",
+    "project",
+    "self_attention",
+    "split_heads",
+    "weighted_sum",
+]

@@ -1,0 +1,120 @@
+"""The definition: attention as the paper writes it, all pairs at once.
+
+Plain JAX, differentiated by JAX, without a rule of its own: every other implementation is held
+against this one, in every derivative. It takes memory for T·S scores. Letters: see
+`jaxattn._typing`.
+"""
+
+import functools
+import operator
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxattn._door import Inputs
+from jaxattn._typing import Array, Bool, Float, KeyPositions, QueryPositions
+from jaxattn.partial import Partial
+from jaxattn.scores import attention_scores, modify, soft_cap
+from jaxattn.softmax import exponentials, log_or_minus_inf, normalise, weighted_sum
+
+
+class Dense(NamedTuple):
+    """A result with the weights that made it: `out = weights @ value`, dropout included."""
+
+    partial: Partial
+    weights: Float[Array, "*B N T S"]
+
+
+def dense_attention(inputs: Inputs) -> Dense:
+    """Scores, weights, sum: `softmax(mod(cap(Q Kᵀ · scale)) + bias) V`."""
+    query_positions, key_positions = position_axes(inputs)
+    bias = bias_array(inputs, query_positions, key_positions)
+    allowed = allowed_pairs(inputs, bias, query_positions, key_positions)
+    query, key, value = without_padding(*heads_first(inputs), allowed)
+
+    scores = attention_scores(query, key, inputs.scale, precision=inputs.precision)
+    if inputs.softcap is not None:
+        scores = soft_cap(scores, inputs.softcap)
+    if inputs.score_mod is not None:
+        # Zero first: a modification may be infinitely steep where nobody looks.
+        scores = jnp.where(allowed, scores, 0)
+        scores = modify(inputs.score_mod, scores, query_positions, key_positions)
+    if bias is not None:
+        scores = scores + bias.astype(scores.dtype)
+
+    terms = exponentials(scores, allowed & (scores != -jnp.inf))
+    weights = drop(inputs, normalise(terms), query_positions, key_positions)
+    out = weighted_sum(weights, value, precision=inputs.precision)
+    lse = log_or_minus_inf(terms.total, terms.shift)[..., 0]
+    return Dense(Partial(jnp.swapaxes(out, -2, -3), jnp.swapaxes(lse, -1, -2)), weights)
+
+
+def position_axes(inputs: Inputs) -> tuple[QueryPositions, KeyPositions]:
+    """Positions as `[*B, 1, T, 1]` and `[*B, 1, 1, S]`, given or counted, int32."""
+    queries, keys, *_ = inputs.sizes
+    rows = inputs.query_positions
+    if rows is None:
+        rows = jnp.arange(queries, dtype=jnp.int32) + inputs.query_offset
+    columns = inputs.key_positions
+    if columns is None:
+        columns = jnp.arange(keys, dtype=jnp.int32)
+    rank = len(inputs.batch) + 1
+    rows, columns = (jnp.expand_dims(x, tuple(range(rank - x.ndim))) for x in (rows, columns))
+    return rows[..., None, :, None], columns[..., None, None, :]
+
+
+def bias_array(inputs: Inputs, query_positions: Array, key_positions: Array) -> Array | None:
+    """The bias `[*B, N, T, S]` with broadcasting ones, from an array or a function."""
+    bias = inputs.bias
+    if inputs.bias_function is not None:
+        bias = inputs.bias_function(query_positions, key_positions)
+        bias = jnp.expand_dims(bias, tuple(range(query_positions.ndim - bias.ndim)))
+    return None if bias is None else for_query_heads(bias, inputs, axis=-3)
+
+
+def allowed_pairs(
+    inputs: Inputs, bias: Array | None, query_positions: Array, key_positions: Array
+) -> Bool[Array, "*B N T S"]:
+    """Who may attend to whom: the mask, both positions ≥ 0, and no bias of -inf."""
+    parts = [query_positions >= 0, key_positions >= 0]
+    if inputs.mask is not None:
+        parts.append(inputs.mask(query_positions, key_positions))
+    if inputs.pairs is not None:
+        parts.append(for_query_heads(inputs.pairs, inputs, axis=-3))
+    if bias is not None:
+        parts.append(bias != -jnp.inf)
+    queries, keys, heads, _ = inputs.sizes
+    allowed = functools.reduce(operator.and_, parts)
+    return jnp.broadcast_to(allowed, (*inputs.batch, heads, queries, keys))
+
+
+def heads_first(inputs: Inputs) -> tuple[Array, Array, Array]:
+    """Query, key and value as `[*B, N, ., .]`; query head h gets key head h // G."""
+    query, key, value = (jnp.swapaxes(x, -2, -3) for x in (inputs.query, inputs.key, inputs.value))
+    return query, *(for_query_heads(x, inputs, axis=-3) for x in (key, value))
+
+
+def for_query_heads(x: Array, inputs: Inputs, axis: int) -> Array:
+    """Repeat K heads G times, so that there are N; an axis of 1 or N stays."""
+    *_, heads, key_heads = inputs.sizes
+    if x.shape[axis] != key_heads or heads == key_heads or x.shape[axis] == heads:
+        return x
+    return jnp.repeat(x, heads // key_heads, axis=axis)
+
+
+def without_padding(
+    query: Array, key: Array, value: Array, allowed: Array
+) -> tuple[Array, Array, Array]:
+    """Zeros for tokens that take no part, so that whatever they hold cannot reach anything."""
+    row_used = jnp.any(allowed, axis=-1)[..., None]
+    key_used = jnp.any(allowed, axis=-2)[..., None]
+    return jnp.where(row_used, query, 0), jnp.where(key_used, key, 0), jnp.where(key_used, value, 0)
+
+
+def drop(inputs: Inputs, weights: Array, query_positions: Array, key_positions: Array) -> Array:
+    """Weights after dropout: 0, or `weight / (1 - rate)`."""
+    if inputs.dropout is None:
+        return weights
+    heads = jnp.arange(weights.shape[-3])[:, None, None]
+    kept = inputs.dropout(heads, query_positions, key_positions)
+    return jnp.where(kept, weights * inputs.dropout.gain, 0)

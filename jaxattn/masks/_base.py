@@ -1,0 +1,202 @@
+"""What every mask is: a predicate on positions that composes, reads and draws itself."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxattn._typing import Array, Bool, Int
+
+MaskClass = TypeVar("MaskClass", bound=type)
+
+
+def mask_class(*, leaves: tuple[str, ...] = (), static: tuple[str, ...] = ()) -> Any:
+    """Make a class a frozen pytree dataclass: `leaves` are arrays, `static` is compiled in."""
+
+    def decorate(cls: MaskClass) -> MaskClass:
+        cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        return jax.tree_util.register_dataclass(cls, data_fields=leaves, meta_fields=static)
+
+    return decorate
+
+
+class Mask:
+    """A boolean function of query and key positions. See `jaxattn.masks`."""
+
+    def __call__(
+        self, query_positions: Int[Array, "*B T 1"], key_positions: Int[Array, "*B 1 S"]
+    ) -> Bool[Array, "*B T S"]:
+        """True where the query at that position may attend to the key at that position."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__")
+
+    def children(self) -> tuple["Mask", ...]:
+        """The masks that this one is composed of."""
+        return ()
+
+    def check(self, batch: tuple[int, ...], queries: int | None, keys: int | None) -> None:
+        """Raise unless arrays inside fit `*B` and cover all positions below `queries`, `keys`.
+
+        None stands for positions that are not known before the program runs.
+        """
+        for child in self.children():
+            child.check(batch, queries, keys)
+
+    def dense(self, queries: int, keys: int | None = None) -> Bool[Array, "*B T S"]:
+        """The mask as an array, for T queries and S keys at their default positions.
+
+        Args:
+          queries: T.
+          keys: S; default T.
+
+        Returns:
+          boolean `[T, S]`, with `*B` and head axes in front where the mask holds such arrays.
+
+        Raises:
+          ValueError: T ≠ S, and a mask of order in it says no `align`.
+        """
+        keys = queries if keys is None else keys
+        offset = alignment_offset(self, queries, keys)
+        query_positions = jnp.arange(queries, dtype=jnp.int32)[:, None] + offset
+        key_positions = jnp.arange(keys, dtype=jnp.int32)[None, :]
+        allowed = self(query_positions, key_positions)
+        allowed = jnp.broadcast_to(allowed, (*allowed.shape[:-2], queries, keys))
+        return allowed & jnp.broadcast_to(query_positions >= 0, allowed.shape)
+
+    def __and__(self, other: "Mask") -> "Mask":
+        return And(self, _as_mask(other, "&"))
+
+    def __or__(self, other: "Mask") -> "Mask":
+        return Or(self, _as_mask(other, "|"))
+
+    def __rand__(self, other: Any) -> "Mask":
+        return And(_as_mask(other, "&"), self)
+
+    def __ror__(self, other: Any) -> "Mask":
+        return Or(_as_mask(other, "|"), self)
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        values = ((field, getattr(self, field.name)) for field in fields)
+        shown = (f"{f.name}={_show(value)}" for f, value in values if value is not f.default)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@mask_class(leaves=("left", "right"))
+class And(Mask):
+    """Both allow: `left & right`."""
+
+    left: Mask
+    right: Mask
+
+    def children(self) -> tuple[Mask, ...]:
+        """Both sides."""
+        return (self.left, self.right)
+
+    def __call__(self, query_positions: Any, key_positions: Any) -> Array:
+        """True where both sides are."""
+        left, right = both(self, query_positions, key_positions)
+        return left & right
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({m!r})" if isinstance(m, Or) else repr(m) for m in self.children())
+
+
+@mask_class(leaves=("left", "right"))
+class Or(Mask):
+    """One allows: `left | right`."""
+
+    left: Mask
+    right: Mask
+
+    def children(self) -> tuple[Mask, ...]:
+        """Both sides."""
+        return (self.left, self.right)
+
+    def __call__(self, query_positions: Any, key_positions: Any) -> Array:
+        """True where one side is."""
+        left, right = both(self, query_positions, key_positions)
+        return left | right
+
+    def __repr__(self) -> str:
+        return f"{self.left!r} | {self.right!r}"
+
+
+@mask_class(leaves=("inner",))
+class Not(Mask):
+    """The other pairs: `~inner`. Positions below 0 stay out all the same."""
+
+    inner: Mask
+
+    def children(self) -> tuple[Mask, ...]:
+        """The mask that is turned around."""
+        return (self.inner,)
+
+    def __call__(self, query_positions: Any, key_positions: Any) -> Array:
+        """True where the inner mask is not."""
+        return ~self.inner(query_positions, key_positions)
+
+    def __repr__(self) -> str:
+        return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"
+
+
+def both(mask: And | Or, query_positions: Any, key_positions: Any) -> tuple[Array, Array]:
+    """Both sides at these positions, with one number of axes."""
+    left = mask.left(query_positions, key_positions)
+    right = mask.right(query_positions, key_positions)
+    rank = max(left.ndim, right.ndim)
+    return with_rank(left, rank), with_rank(right, rank)
+
+
+def with_rank(x: Array, rank: int) -> Array:
+    """x with axes of 1 in front, `rank` in all."""
+    return jnp.expand_dims(x, tuple(range(rank - x.ndim)))
+
+
+def walk(mask: Mask) -> Iterator[Mask]:
+    """The mask and all masks inside it."""
+    yield mask
+    for child in mask.children():
+        yield from walk(child)
+
+
+def alignment_offset(mask: Mask | None, queries: int, keys: int) -> int:
+    """Where the first of T queries stands, counted from the first of S keys: 0 or S - T.
+
+    Raises a ValueError where T ≠ S, order matters, and no mask says how it is meant.
+    """
+    parts = [m for m in walk(mask) if hasattr(m, "align")] if mask is not None else []
+    chosen = {part.align for part in parts} - {None}  # pyright: ignore[reportAttributeAccessIssue]
+    if len(chosen) > 1:
+        raise ValueError(
+            f"masks in one call must share one alignment, got {mask!r}; give the same align to "
+            "each, or pass query_positions and key_positions"
+        )
+    if parts and not chosen and queries != keys:
+        raise ValueError(
+            f"{parts[0]!r} compares positions, and T = {queries} queries against S = {keys} keys "
+            'can be aligned in two ways: align="start" puts query i at position i; align="end" '
+            "puts the last query at the last key (decoding with a cache). Choose one, or pass "
+            "query_positions and key_positions"
+        )
+    return keys - queries if chosen == {"end"} else 0
+
+
+def _as_mask(other: Any, operator: str) -> Mask:
+    if isinstance(other, Mask):
+        return other
+    raise TypeError(
+        f"a mask composes with masks, got {type(other).__name__} beside {operator}; wrap a "
+        "boolean array [T, S] as jaxattn.masks.Dense(array), a function of positions as "
+        "jaxattn.masks.Predicate(function)"
+    )
+
+
+def _show(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype") and value.shape:
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    return str(value) if hasattr(value, "dtype") else repr(value)
