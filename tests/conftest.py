@@ -17,4 +17,4 @@ jax.config.update("jax_default_matmul_precision", "highest")
 # Shapes in annotations are checked in tests, behind the door: at the door our own errors speak.
 jaxtyping.install_import_hook(
     ["jaxattn.dense", "jaxattn.dropout", "jaxattn.softmax", "jaxattn.partial"], "beartype.beartype"
-).install()
+)
