@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 Heads: TypeAlias = Float[Array, "*B T N H"]
 Logsumexp: TypeAlias = Float[Array, "*B T N"]
-QueryPositions: TypeAlias = Int[Array, "*B T 1"]
-KeyPositions: TypeAlias = Int[Array, "*B 1 S"]
+QueryPositions: TypeAlias = Int[Array, "*#B T 1"]
+KeyPositions: TypeAlias = Int[Array, "*#B 1 S"]
 PRNGKey: TypeAlias = Shaped[Array, "..."]
 
 ScoreMod: TypeAlias = Callable[[Any, Any, Any], Any]

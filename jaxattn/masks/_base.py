@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxattn._typing import Array, Bool, Int
+from jaxattn.masks._tiles import Blocks, Tiles, unknown
 
 MaskClass = TypeVar("MaskClass", bound=type)
 
@@ -31,9 +32,17 @@ class Mask:
         """True where the query at that position may attend to the key at that position."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__")
 
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """Which tiles are empty, mixed or full; may call a tile mixed that is not."""
+        return unknown(queries, keys)
+
     def children(self) -> tuple["Mask", ...]:
         """The masks that this one is composed of."""
         return ()
+
+    def example(self, index: Any, batch: tuple[int, ...]) -> "Mask":
+        """The mask of one example, `index` of the flattened `*B`; its arrays lose their `*B`."""
+        return self
 
     def check(self, batch: tuple[int, ...], queries: int | None, keys: int | None) -> None:
         """Raise unless arrays inside fit `*B` and cover all positions below `queries`, `keys`.
@@ -93,6 +102,10 @@ class And(Mask):
     left: Mask
     right: Mask
 
+    def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
+        """Both sides for one example."""
+        return And(self.left.example(index, batch), self.right.example(index, batch))
+
     def children(self) -> tuple[Mask, ...]:
         """Both sides."""
         return (self.left, self.right)
@@ -101,6 +114,11 @@ class And(Mask):
         """True where both sides are."""
         left, right = both(self, query_positions, key_positions)
         return left & right
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """Possible where both are, certain where both are."""
+        left, right = self.left.tiles(queries, keys), self.right.tiles(queries, keys)
+        return Tiles(left.possible & right.possible, left.certain & right.certain)
 
     def __repr__(self) -> str:
         return " & ".join(f"({m!r})" if isinstance(m, Or) else repr(m) for m in self.children())
@@ -113,6 +131,10 @@ class Or(Mask):
     left: Mask
     right: Mask
 
+    def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
+        """Both sides for one example."""
+        return Or(self.left.example(index, batch), self.right.example(index, batch))
+
     def children(self) -> tuple[Mask, ...]:
         """Both sides."""
         return (self.left, self.right)
@@ -121,6 +143,11 @@ class Or(Mask):
         """True where one side is."""
         left, right = both(self, query_positions, key_positions)
         return left | right
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """Possible where one is, certain where one is."""
+        left, right = self.left.tiles(queries, keys), self.right.tiles(queries, keys)
+        return Tiles(left.possible | right.possible, left.certain | right.certain)
 
     def __repr__(self) -> str:
         return f"{self.left!r} | {self.right!r}"
@@ -132,6 +159,10 @@ class Not(Mask):
 
     inner: Mask
 
+    def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
+        """The inner mask for one example."""
+        return Not(self.inner.example(index, batch))
+
     def children(self) -> tuple[Mask, ...]:
         """The mask that is turned around."""
         return (self.inner,)
@@ -139,6 +170,11 @@ class Not(Mask):
     def __call__(self, query_positions: Any, key_positions: Any) -> Array:
         """True where the inner mask is not."""
         return ~self.inner(query_positions, key_positions)
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """Possible where the inner is not certain, certain where it is not possible."""
+        inner = self.inner.tiles(queries, keys)
+        return Tiles(~inner.certain, ~inner.possible)
 
     def __repr__(self) -> str:
         return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from jaxattn import _validate
 from jaxattn._typing import Array, Bool, Int
 from jaxattn.masks._base import Mask, mask_class, with_rank
+from jaxattn.masks._tiles import Blocks, Tiles, columns, rows
 
 
 @mask_class(leaves=("query", "key"))
@@ -49,6 +51,21 @@ class Lengths(Mask):
                 inside = with_rank(positions, rank) < with_rank(length, rank)
                 allowed = with_rank(allowed, rank) & inside
         return allowed
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """From the lowest and the highest position of each block."""
+        possible = certain = rows(queries.high >= -1) & columns(keys.high >= -1)
+        for blocks, length, axis in ((queries, self.query, rows), (keys, self.key, columns)):
+            if length is not None:
+                length = jnp.asarray(length).astype(jnp.int32)
+                length = length[..., None] if length.ndim else length
+                possible = possible & axis(blocks.low < length)
+                certain = certain & axis(blocks.high < length)
+        return Tiles(possible, certain)
+
+    def example(self, index: Array, batch: tuple[int, ...]) -> "Lengths":
+        """The lengths of one example of `*B`."""
+        return Lengths(_one(self.query, index, batch, 0), _one(self.key, index, batch, 0))
 
 
 @mask_class(leaves=("query_ids", "key_ids"))
@@ -97,6 +114,19 @@ class Segments(Mask):
         query_ids, query_inside = _look_up(self.query_ids, query_positions, axis=-2)
         key_ids, key_inside = _look_up(self._key_ids(), key_positions, axis=-1)
         return (query_ids == key_ids) & query_inside & key_inside
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """From the least and the largest id of each block: possible where the ranges meet."""
+        query_low, query_high, query_full = _id_range(self.query_ids, queries)
+        key_low, key_high, key_full = _id_range(self._key_ids(), keys)
+        possible = (rows(query_low) <= columns(key_high)) & (columns(key_low) <= rows(query_high))
+        one = (rows(query_low) == columns(key_high)) & (columns(key_low) == rows(query_high))
+        return Tiles(possible, one & rows(query_full) & columns(key_full))
+
+    def example(self, index: Array, batch: tuple[int, ...]) -> "Segments":
+        """The ids of one example of `*B`."""
+        key_ids = None if self.key_ids is None else _one(self.key_ids, index, batch, 1)
+        return Segments(_one(self.query_ids, index, batch, 1), key_ids)
 
 
 @mask_class(leaves=("array",))
@@ -167,6 +197,29 @@ def _take(array: Array, positions: Array, axis: int) -> tuple[Array, Array]:
         ), inside
     index = jnp.clip(positions, 0, size - 1)
     return jnp.take_along_axis(array, index, axis=axis), inside
+
+
+def _id_range(table: Any, blocks: Blocks) -> tuple[Array, Array, Array]:
+    """Least and largest id in each block, and whether everybody there has one."""
+    positions = jnp.asarray(blocks.positions)
+    flat = positions.reshape(*positions.shape[:-2], -1)
+    table = jnp.asarray(table).astype(jnp.int32)
+    rank = max(table.ndim, flat.ndim)
+    ids, inside = _take(with_rank(table, rank), with_rank(flat, rank), axis=-1)
+    inside = jnp.broadcast_to(inside, ids.shape).reshape(*ids.shape[:-1], *positions.shape[-2:])
+    ids = ids.reshape(inside.shape)
+    low = jnp.where(inside, ids, jnp.iinfo(jnp.int32).max).min(axis=-1)
+    high = jnp.where(inside, ids, jnp.iinfo(jnp.int32).min).max(axis=-1)
+    return low, high, inside.all(axis=-1)
+
+
+def _one(x: Any, index: Array, batch: tuple[int, ...], free_axes: int) -> Any:
+    """Entry `index` of the flattened `*B`; what has no batch axes stays."""
+    if x is None or jnp.ndim(x) <= free_axes:
+        return x
+    x = jnp.broadcast_to(x, (*batch, *x.shape[len(batch) :]))
+    x = x.reshape(-1, *x.shape[len(batch) :])
+    return jax.lax.dynamic_index_in_dim(x, index, keepdims=False)
 
 
 def _check_integers(name: str, x: Any, letters: str) -> None:

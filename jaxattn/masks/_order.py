@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxattn import _validate
 from jaxattn._typing import Array
 from jaxattn.masks._base import Mask, mask_class
+from jaxattn.masks._tiles import Blocks, Tiles, distances
 
 Alignment = Literal["start", "end"] | None
 
@@ -39,6 +40,11 @@ class Causal(Mask):
     def __call__(self, query_positions: Any, key_positions: Any) -> Array:
         """Key position ≤ query position."""
         return key_positions <= query_positions
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """From the least and the largest distance."""
+        low, high = distances(queries, keys)
+        return Tiles(low <= 0, high <= 0)
 
 
 @mask_class(static=("left", "right", "align"))
@@ -90,6 +96,16 @@ class SlidingWindow(Mask):
         if self.right is not None:
             allowed = allowed & (distance <= self.right)
         return allowed
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """From the least and the largest distance."""
+        low, high = distances(queries, keys)
+        possible, certain = low <= high, low <= high
+        if self.left is not None:
+            possible, certain = possible & (high >= -self.left), certain & (low >= -self.left)
+        if self.right is not None:
+            possible, certain = possible & (low <= self.right), certain & (high <= self.right)
+        return Tiles(possible, certain)
 
 
 def _check_align(align: Any) -> None:
