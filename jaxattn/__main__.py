@@ -1,0 +1,25 @@
+"""`python -m jaxattn COMMAND`: verify an attention function, and other commands to come."""
+
+import sys
+
+USAGE = """usage: python -m jaxattn COMMAND [ARGUMENTS]
+
+  verify MODULE:FUNCTION   judge an attention function by its derivatives, and say what is wrong
+
+python -m jaxattn COMMAND --help tells more.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; its modules are loaded when it is asked for."""
+    if arguments[:1] == ["verify"]:
+        from jaxattn.verify import cli
+
+        return cli.main(arguments[1:])
+    asked = arguments[:1] in ([], ["-h"], ["--help"])
+    print(USAGE, file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
