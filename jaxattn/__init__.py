@@ -11,7 +11,10 @@ The contents page, in the order in which data flows:
     partial_attention, Partial, merge      over a part of the keys       dispatch.py, partial.py
     IMPLEMENTATIONS                        what can compute it           dispatch.py
       "dense"                              the definition                dense.py
+      "blockwise"                          the same at O(T) memory       blockwise.py, tiles.py,
+                                                                         steps.py, tile_scores.py
     masks                                  who may attend to whom        masks/
+    biases                                 added to scores               biases/
     positions                              sinusoidal, rotary            positions.py
     dropout                                counted, not drawn            dropout.py
     nn                                     Flax modules (import it)      nn/
@@ -21,6 +24,7 @@ Importing jaxattn loads JAX and NumPy, and neither Flax nor a kernel. Letters of
 `jaxattn._typing`; what every path promises is in README.md, "Semantics".
 """
 
+from jaxattn import biases as biases
 from jaxattn import dropout as dropout
 from jaxattn import masks as masks
 from jaxattn import positions as positions
@@ -48,6 +52,7 @@ __all__ = [
     "attention_scores",
     "attention_weights",
     "attention_with_weights",
+    "biases",
     "cross_attention",
     "dropout",
     "masks",

@@ -4,7 +4,6 @@ No maths here, and no checks behind it. Letters: see `jaxattn._typing`.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 from jaxattn import _validate
 from jaxattn._precision import accumulator, as_dtype
 from jaxattn._typing import Array, Precision
+from jaxattn.biases import Bias
 from jaxattn.dropout import Dropout, dropout_from_key
 from jaxattn.masks import Mask
 from jaxattn.masks._base import alignment_offset, walk
@@ -94,13 +94,17 @@ def enter(
     key_positions = positions("key_positions", key_positions, batch, keys, "S")
     given = query_positions is not None, key_positions is not None
     is_mask, bias_is_function = isinstance(mask, Mask), callable(bias)
+    offset = alignment_offset(mask if is_mask and not any(given) else None, queries, keys)
+    ends = None if given[0] else queries + offset, None if given[1] else keys
+    if isinstance(bias, Bias):
+        bias.check(batch, count, *ends)
     rank = len(batch) + 3
     return Inputs(
         query=query,
         key=key,
         value=value,
         scale=per_head("scale", default_scale(size) if scale is None else scale, count, wide, rank),
-        mask=positional_mask(mask, batch, given, queries, keys) if is_mask else None,
+        mask=positional_mask(mask, batch, any(given), ends) if is_mask else None,
         pairs=None if is_mask or mask is None else pair_array("mask", mask, *shapes),
         bias=None if bias_is_function or bias is None else pair_array("bias", bias, *shapes),
         bias_function=as_pytree(bias) if bias_is_function else None,
@@ -109,7 +113,7 @@ def enter(
         dropout=dropout(dropout_rate, dropout_key, batch),
         query_positions=query_positions,
         key_positions=key_positions,
-        query_offset=alignment_offset(mask if is_mask and not any(given) else None, queries, keys),
+        query_offset=offset,
         precision=precision,
     )
 
@@ -161,17 +165,16 @@ def positions(
 
 
 def positional_mask(
-    mask: Mask, batch: tuple[int, ...], given: tuple[bool, bool], queries: int, keys: int
+    mask: Mask, batch: tuple[int, ...], given: bool, ends: tuple[int | None, int | None]
 ) -> Mask:
-    """A `Mask` whose arrays fit, and whose alignment is said once."""
+    """A `Mask` whose arrays fit and reach to the ends, and whose alignment is said once."""
     aligned = any(getattr(part, "align", None) for part in walk(mask))
-    if aligned and any(given):
+    if aligned and given:
         raise ValueError(
             f"{mask!r} says align, and positions are given too; positions already say where "
             "queries and keys stand: leave align out of the mask"
         )
-    offset = 0 if any(given) else alignment_offset(mask, queries, keys)
-    mask.check(batch, None if given[0] else queries + offset, None if given[1] else keys)
+    mask.check(batch, *ends)
     return mask
 
 
@@ -244,16 +247,7 @@ def as_pytree(function: Any) -> Any:
 
 def dropout(rate: Any, key: Any, batch: tuple[int, ...]) -> Dropout | None:
     """Dropout, or None for rate 0."""
-    if isinstance(rate, jax.Array) or not isinstance(rate, int | float):
-        raise TypeError(
-            f"dropout_rate must be a Python number (it is static), got {type(rate).__name__}"
-        )
-    if not 0 <= rate < 1 or math.isnan(rate):
-        raise ValueError(
-            f"dropout_rate must be at least 0 and below 1, got {rate}; it is the share of weights "
-            "that are dropped"
-        )
-    if rate == 0:
+    if _validate.rate("dropout_rate", rate) == 0:
         return None
     if key is None:
         raise ValueError(

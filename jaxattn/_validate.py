@@ -122,6 +122,19 @@ def integer(name: str, x: Any) -> int:
         raise TypeError(f"{name} must be an integer, got {x!r} ({type(x).__name__})") from None
 
 
+def rate(name: str, x: Any) -> float:
+    """A share in [0, 1), known before the program runs."""
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        raise TypeError(
+            f"{name} must be a Python number (it is static), got {x!r} ({type(x).__name__})"
+        )
+    if not 0 <= x < 1:
+        raise ValueError(
+            f"{name} must be at least 0 and below 1, got {x}; it is the share that is dropped"
+        )
+    return float(x)
+
+
 def query_and_key(query: Any, key: Any) -> tuple[Array, Array]:
     """Arguments of `attention_scores`."""
     query = floating("query", query, "[..., T, H]")
@@ -143,6 +156,24 @@ def score_mod_result(result: Any, scores: Array) -> None:
             f"{list(scores.shape)}, got {dtype}{list(shape)}; per-head numbers need the shape "
             "[N, 1, 1], and a mask belongs into mask="
         )
+
+
+def pair_result(name: str, x: Any, batch: tuple, heads: tuple, rows: int, columns: int) -> Array:
+    """What a mask or a bias function gave for pairs: `[*B, N, t, s]` with broadcasting ones.
+
+    `heads` are the sizes its head axis may have. Missing axes in front are added.
+    """
+    sizes = (*((1, size) for size in batch), (1, *heads), (1, rows), (1, columns))
+    shape = jnp.shape(x)
+    padded = (1,) * (len(sizes) - len(shape)) + shape
+    if len(padded) != len(sizes) or not all(a in b for a, b in zip(padded, sizes, strict=True)):
+        expected = [*batch, heads[0], rows, columns]
+        raise ValueError(
+            f"{name} must give [*B, N, t, s] = {expected} with broadcasting ones (heads also K = "
+            f"{heads[-1]}), got shape {list(shape)}; positions come as [*B, 1, t, 1] and "
+            "[*B, 1, 1, s], so numbers per head need the shape [N, 1, 1]"
+        )
+    return jnp.reshape(x, padded)
 
 
 def scores_and_mask(scores: Any, mask: Any) -> tuple[Array, Array | None]:

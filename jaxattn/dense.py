@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from jaxattn import _validate
 from jaxattn._door import Inputs
 from jaxattn._typing import Array, Bool, Float, KeyPositions, QueryPositions
 from jaxattn.partial import Partial
@@ -67,8 +68,8 @@ def bias_array(inputs: Inputs, query_positions: Array, key_positions: Array) -> 
     """The bias `[*B, N, T, S]` with broadcasting ones, from an array or a function."""
     bias = inputs.bias
     if inputs.bias_function is not None:
-        bias = inputs.bias_function(query_positions, key_positions)
-        bias = jnp.expand_dims(bias, tuple(range(query_positions.ndim - bias.ndim)))
+        given = inputs.bias_function(query_positions, key_positions)
+        bias = _validate.pair_result("bias", given, *pair_sizes(inputs))
     return None if bias is None else for_query_heads(bias, inputs, axis=-3)
 
 
@@ -78,14 +79,22 @@ def allowed_pairs(
     """Who may attend to whom: the mask, both positions ≥ 0, and no bias of -inf."""
     parts = [query_positions >= 0, key_positions >= 0]
     if inputs.mask is not None:
-        parts.append(inputs.mask(query_positions, key_positions))
+        allowed = inputs.mask(query_positions, key_positions)
+        allowed = _validate.pair_result("mask", allowed, *pair_sizes(inputs))
+        parts.append(for_query_heads(allowed, inputs, axis=-3))
     if inputs.pairs is not None:
         parts.append(for_query_heads(inputs.pairs, inputs, axis=-3))
     if bias is not None:
         parts.append(bias != -jnp.inf)
     queries, keys, heads, _ = inputs.sizes
-    allowed = functools.reduce(operator.and_, parts)
-    return jnp.broadcast_to(allowed, (*inputs.batch, heads, queries, keys))
+    shape = (*inputs.batch, heads, queries, keys)
+    return jnp.broadcast_to(functools.reduce(operator.and_, parts), shape)
+
+
+def pair_sizes(inputs: Inputs) -> tuple[tuple[int, ...], tuple[int, int], int, int]:
+    """`*B`, (N, K), T and S: what an array over pairs may have as axes."""
+    queries, keys, heads, key_heads = inputs.sizes
+    return inputs.batch, (heads, key_heads), queries, keys
 
 
 def heads_first(inputs: Inputs) -> tuple[Array, Array, Array]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxattn import _door
 from jaxattn._door import Inputs
 from jaxattn._typing import Array, Bias, Bool, Float, Int, Precision, PRNGKey, ScoreMod
+from jaxattn.blockwise import blockwise_attention
 from jaxattn.dense import dense_attention
 from jaxattn.masks import Mask
 from jaxattn.partial import Partial, merge
@@ -18,15 +19,37 @@ from jaxattn.softmax import finite_or_zero
 
 
 class Implementation(NamedTuple):
-    """A way to compute `partial_attention`: `refusal` says why it cannot, or None."""
+    """A way to compute `partial_attention`.
+
+    `refusal` says why it cannot do a job, `declines` why it should not unless it is named; None is
+    consent.
+    """
 
     name: str
     refusal: Callable[[Inputs], str | None]
+    declines: Callable[[Inputs], str | None]
     run: Callable[[Inputs], Partial]
 
 
+def accept(inputs: Inputs) -> str | None:
+    """Any job."""
+    return None
+
+
+def many_pairs(inputs: Inputs) -> str | None:
+    """Dense scores pay up to a size that benchmarks gave; beyond it, tiles are faster and smaller."""
+    queries, keys, *_ = inputs.sizes
+    if isinstance(queries, int) and isinstance(keys, int) and queries * keys <= DENSE_PAIRS:
+        return None
+    return f"T·S = {queries * keys} scores a head are more than {DENSE_PAIRS}; tiles take less"
+
+
+DENSE_PAIRS = 512 * 512
+
+# The one table. `None` takes the first that neither refuses nor declines.
 IMPLEMENTATIONS = (
-    Implementation("dense", lambda inputs: None, lambda inputs: dense_attention(inputs).partial),
+    Implementation("dense", accept, many_pairs, lambda inputs: dense_attention(inputs).partial),
+    Implementation("blockwise", accept, accept, blockwise_attention),
 )
 
 
@@ -63,7 +86,8 @@ def attention(
       mask: True = takes part: a `jaxattn.masks.Mask`, or a boolean array `[T, S]` or
         `[*B, N, T, S]` with broadcasting ones (a head axis of K serves its groups).
       bias: added to scores: a floating array of the same shapes, or a function of positions
-        `(query_positions, key_positions) -> bias`. -inf takes the pair out.
+        `(query_positions, key_positions) -> bias` of positions that have the scores' rank. -inf
+        takes the pair out.
       scale: σ, a number or an array, scalar or `[N]`. Default 1/√H.
       softcap: c in `c · tanh(s / c)`, positive, likewise.
       score_mod: `(scores, query_positions, key_positions) -> scores`, elementwise in scores
@@ -243,18 +267,18 @@ def attention_with_weights(
 
 def choose(inputs: Inputs, name: str | None) -> Implementation:
     """The named implementation or its reason; for None the first that accepts."""
-    for implementation in IMPLEMENTATIONS:
-        if name not in (None, implementation.name):
+    for entry in IMPLEMENTATIONS:
+        if name not in (None, entry.name):
             continue
-        reason = implementation.refusal(inputs)
-        if reason is None:
-            return implementation
+        reason = entry.refusal(inputs)
+        if reason is None and (name is not None or entry.declines(inputs) is None):
+            return entry
         if name is not None:
             raise ValueError(
                 f"implementation={name!r} cannot do this: {reason}; implementation=None chooses "
                 "one that can"
             )
-    names = ", ".join(repr(implementation.name) for implementation in IMPLEMENTATIONS)
+    names = ", ".join(repr(entry.name) for entry in IMPLEMENTATIONS)
     raise ValueError(f"implementation must be None or one of {names}, got {name!r}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxattn import _validate
 from jaxattn._typing import Array, Bool, Float
 from jaxattn.masks import Mask
 from jaxattn.masks._base import alignment_offset
@@ -99,9 +100,11 @@ def cross_attention(
 
 
 def mask_array(mask: Mask | Any, scores: Float[Array, "*B T S"]) -> Bool[Array, "T S"] | None:
-    """A `Mask` at default positions as an array `[T, S]`; anything else as it is."""
+    """A `Mask` at default positions as an array `[T, S]`; a boolean array as it is."""
+    if mask is None:
+        return None
     if not isinstance(mask, Mask):
-        return mask
+        return _validate.boolean_mask(mask, "[T, S] or [*B, T, S]")
     queries, keys = scores.shape[-2:]
     mask.check((), queries + alignment_offset(mask, queries, keys), keys)
     return jnp.asarray(mask.dense(queries, keys))

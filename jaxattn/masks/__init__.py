@@ -2,7 +2,19 @@
 
 A mask is called as `mask(query_positions, key_positions) -> bool` with positions that broadcast,
 `[..., t, 1]` and `[..., 1, s]`; True takes part. Masks compose with `&`, `|` and `~`, are
-pytrees (arrays inside are leaves), and are drawn by `mask.dense(T, S)`.
+pytrees (arrays inside are leaves), are drawn as an array by `mask.dense(T, S)` and as a picture by
+`show(mask, T, S)`.
+
+    order      Causal, SlidingWindow, Dilated, Strided
+    length     Prefix, Lengths
+    documents  Segments, Block
+    far        Global, BigBird
+    images     Neighbourhood; Block(width) along rows, Dilated(width) along columns
+    anything   Dense, Predicate
+
+Each knows which tiles of the score matrix are empty, mixed or full, without looking at the pairs:
+what is empty is never computed, and what is full is never masked. `Dense` and `Predicate` cannot
+know; every tile of theirs is mixed.
 
 Example:
   >>> from jaxattn.masks import Causal, SlidingWindow
@@ -16,22 +28,38 @@ from jaxattn.masks._base import And as And
 from jaxattn.masks._base import Mask as Mask
 from jaxattn.masks._base import Not as Not
 from jaxattn.masks._base import Or as Or
+from jaxattn.masks._bigbird import BigBird as BigBird
 from jaxattn.masks._data import Dense as Dense
-from jaxattn.masks._data import Lengths as Lengths
 from jaxattn.masks._data import Segments as Segments
+from jaxattn.masks._global import Global as Global
+from jaxattn.masks._lengths import Lengths as Lengths
+from jaxattn.masks._lengths import Prefix as Prefix
+from jaxattn.masks._neighbourhood import Neighbourhood as Neighbourhood
 from jaxattn.masks._order import Causal as Causal
 from jaxattn.masks._order import SlidingWindow as SlidingWindow
+from jaxattn.masks._periodic import Block as Block
+from jaxattn.masks._periodic import Dilated as Dilated
+from jaxattn.masks._periodic import Strided as Strided
 from jaxattn.masks._predicate import Predicate as Predicate
+from jaxattn.masks._show import show as show
 
 __all__ = [
     "And",
+    "BigBird",
+    "Block",
     "Causal",
     "Dense",
+    "Dilated",
+    "Global",
     "Lengths",
     "Mask",
+    "Neighbourhood",
     "Not",
     "Or",
     "Predicate",
+    "Prefix",
     "Segments",
     "SlidingWindow",
+    "Strided",
+    "show",
 ]

@@ -89,10 +89,7 @@ class Mask:
         return Not(self)
 
     def __repr__(self) -> str:
-        fields = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        values = ((field, getattr(self, field.name)) for field in fields)
-        shown = (f"{f.name}={_show(value)}" for f, value in values if value is not f.default)
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return describe(self)
 
 
 @mask_class(leaves=("left", "right"))
@@ -230,6 +227,17 @@ def _as_mask(other: Any, operator: str) -> Mask:
         "boolean array [T, S] as jaxattn.masks.Dense(array), a function of positions as "
         "jaxattn.masks.Predicate(function)"
     )
+
+
+def describe(x: Any) -> str:
+    """The name of a dataclass, with its fields that are not at their defaults."""
+    values = ((field, getattr(x, field.name)) for field in dataclasses.fields(x))
+    shown = (f"{f.name}={_show(v)}" for f, v in values if not _is_default(v, f.default))
+    return f"{type(x).__name__}({', '.join(shown)})"
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (isinstance(value, int | str | tuple) and value == default)
 
 
 def _show(value: Any) -> str:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxattn import _validate
 from jaxattn._typing import Array
 from jaxattn.masks._base import Mask, mask_class
-from jaxattn.masks._tiles import Blocks, Tiles, distances
+from jaxattn.masks._tiles import LARGEST, Blocks, Tiles, distances, everywhere
 
 Alignment = Literal["start", "end"] | None
 
@@ -35,7 +35,7 @@ class Causal(Mask):
     align: Alignment = None
 
     def __post_init__(self) -> None:
-        _check_align(self.align)
+        check_align(self.align)
 
     def __call__(self, query_positions: Any, key_positions: Any) -> Array:
         """Key position ≤ query position."""
@@ -61,7 +61,7 @@ class SlidingWindow(Mask):
 
     Raises:
       TypeError: a border is no integer.
-      ValueError: a border is negative, or another `align`.
+      ValueError: a border is negative or above 2^31 - 1, or another `align`.
 
     Example:
       >>> from jaxattn.masks import SlidingWindow
@@ -80,12 +80,12 @@ class SlidingWindow(Mask):
     def __post_init__(self) -> None:
         for name in ("left", "right"):
             border = getattr(self, name)
-            if border is not None and _validate.integer(name, border) < 0:
+            if border is not None and not 0 <= _validate.integer(name, border) <= LARGEST:
                 raise ValueError(
-                    f"{name} must be at least 0, or None for no border, got {border}; a window "
-                    "away from the query is a Predicate"
+                    f"{name} must be at least 0 and below 2^31, or None for no border, got "
+                    f"{border}; a window away from the query is a Predicate"
                 )
-        _check_align(self.align)
+        check_align(self.align)
 
     def __call__(self, query_positions: Any, key_positions: Any) -> Array:
         """The key's distance lies in [-left, right]."""
@@ -100,7 +100,7 @@ class SlidingWindow(Mask):
     def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
         """From the least and the largest distance."""
         low, high = distances(queries, keys)
-        possible, certain = low <= high, low <= high
+        possible = certain = everywhere(queries, keys)
         if self.left is not None:
             possible, certain = possible & (high >= -self.left), certain & (low >= -self.left)
         if self.right is not None:
@@ -108,6 +108,7 @@ class SlidingWindow(Mask):
         return Tiles(possible, certain)
 
 
-def _check_align(align: Any) -> None:
+def check_align(align: Any) -> None:
+    """A ValueError unless `align` is one of its choices."""
     if align not in (None, "start", "end"):
         raise ValueError(f'align must be "start", "end" or None, got {align!r}')

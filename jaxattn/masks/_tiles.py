@@ -25,7 +25,11 @@ class Tiles(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Positions in blocks: int32 `[*B, blocks, size]`, with -1 where nobody stands."""
+    """Positions in blocks: int32 `[*B, blocks, size]`, with -1 where nobody stands.
+
+    What is said of tiles holds for pairs of somebody and somebody: whoever uses it joins it with
+    `occupied`.
+    """
 
     positions: Any
 
@@ -49,6 +53,12 @@ class Blocks:
         """Where somebody stands at every place of the block."""
         return (self.positions >= 0).all(axis=-1)
 
+    def span(self, numbers: Any) -> tuple[Any, Any]:
+        """Least and largest of `numbers` ≥ 0, one for each position, over those who stand here."""
+        here = self.positions >= 0
+        low = self.numpy.where(here, numbers, LARGEST).min(axis=-1)
+        return low, self.numpy.where(here, numbers, -1).max(axis=-1)
+
 
 def occupied(queries: Blocks, keys: Blocks) -> Tiles:
     """Possible where both blocks hold somebody, certain where they hold nobody absent."""
@@ -64,8 +74,25 @@ def distances(queries: Blocks, keys: Blocks) -> tuple[Any, Any]:
 
 def unknown(queries: Blocks, keys: Blocks) -> Tiles:
     """Nothing known: every tile is mixed."""
-    possible = rows(queries.high >= -1) & columns(keys.high >= -1)
+    possible = everywhere(queries, keys)
     return Tiles(possible, ~possible)
+
+
+def everywhere(queries: Blocks, keys: Blocks) -> Any:
+    """True for every tile."""
+    numpy = np if queries.numpy is keys.numpy is np else jnp
+    return rows(numpy.ones(queries.low.shape, bool)) & columns(numpy.ones(keys.low.shape, bool))
+
+
+def same(queries: tuple[Any, Any], keys: tuple[Any, Any]) -> Tiles:
+    """Whether a number of the query's equals the key's, from its range `(low, high)` in each block.
+
+    A range that is empty (low above high) meets no other.
+    """
+    (query_low, query_high), (key_low, key_high) = queries, keys
+    possible = (rows(query_low) <= columns(key_high)) & (columns(key_low) <= rows(query_high))
+    certain = (rows(query_low) == columns(key_high)) & (columns(key_low) == rows(query_high))
+    return Tiles(possible, certain)
 
 
 def rows(x: Any) -> Any:

@@ -1,0 +1,49 @@
+"""Functions with arrays in them, as pytrees whose leaves are these arrays.
+
+A derivative rule must see every array that a user's function holds or closes over. Tracing the
+function once finds them all; it is then a program (static) and its constants (leaves).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+
+from jaxattn._typing import Array
+from jaxattn.masks import Mask, Predicate
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Hoisted:
+    """`function(*args)` for arguments of the shapes it was traced with."""
+
+    constants: list[Array]
+    jaxpr: Any = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, *args: Array) -> Array:
+        """The program's one result."""
+        closed = jax.extend.core.ClosedJaxpr(self.jaxpr, self.constants)
+        (out,) = jax.extend.core.jaxpr_as_fun(closed)(*args)
+        return out
+
+
+def hoist(function: Callable[..., Any], *examples: jax.ShapeDtypeStruct) -> Hoisted:
+    """Trace a function of arrays to one array."""
+    closed = jax.make_jaxpr(lambda *args: jnp.asarray(function(*args)))(*examples)
+    return Hoisted([jnp.asarray(constant) for constant in closed.consts], closed.jaxpr)
+
+
+def hoist_mask(mask: Mask | None, *positions: jax.ShapeDtypeStruct) -> Mask | None:
+    """The mask with every function in it hoisted."""
+
+    def visit(part: Any) -> Any:
+        return Predicate(hoist(part.function, *positions)) if is_predicate(part) else part
+
+    def is_predicate(part: Any) -> bool:
+        return isinstance(part, Predicate)
+
+    return jax.tree_util.tree_map(visit, mask, is_leaf=is_predicate)

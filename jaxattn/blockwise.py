@@ -1,0 +1,207 @@
+"""The same answer as the dense definition at O(T) memory, in every derivative.
+
+The value is an online softmax over tiles. Its derivative rule is the tangent of a surrogate that
+recomputes the weights from the result (out, lse), held fixed:
+
+    g_out = Σ_j w_ij v_j - (Σ_j w_ij) out_i,   g_lse = Σ_j w_ij,   w_ij = exp(s_ij - lse_i)
+
+(out, lse) is the root of g = (0, 1), and ∂g/∂(out, lse) = -1 there. So, by the implicit function
+theorem, d(out, lse) = dg with (out, lse) fixed. The surrogate is a sum over tiles, which JAX
+differentiates, transposes and batches; differentiating the rule again meets (out, lse), and with
+them the rule. Letters: see `jaxattn._typing`.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxattn._door import Inputs
+from jaxattn._hoist import hoist, hoist_mask
+from jaxattn._precision import accumulator
+from jaxattn._typing import Array
+from jaxattn.biases import Bias
+from jaxattn.partial import Partial
+from jaxattn.softmax import finite_or_zero, log_or_minus_inf, positive_or_one
+from jaxattn.steps import Step, Tile, arrange, restore, steps_of, view
+from jaxattn.tile_scores import dropped, products, score_tile
+from jaxattn.tiles import EMPTY, FULL, Plan
+
+
+def blockwise_attention(inputs: Inputs) -> Partial:
+    """`partial_attention` over tiles, for inputs that passed the door."""
+    plan = default_plan(inputs)
+    leaves, structure = jax.tree_util.tree_flatten(hoisted(plan, inputs))
+    return attend(plan, structure, leaves)
+
+
+def default_plan(inputs: Inputs) -> Plan:
+    """Block sizes."""
+    queries, keys, *_ = inputs.sizes
+    return Plan(block_size(queries, ROWS), block_size(keys, COLUMNS), loopable(inputs))
+
+
+def block_size(size: int, most: int) -> int:
+    """The largest block up to `most` that divides `size` and is not tiny; `most` if none does."""
+    if not isinstance(size, int) or size > most:
+        whole = [b for b in range(most, most // 2, -1) if isinstance(size, int) and size % b == 0]
+        return whole[0] if whole else most
+    return max(size, 1)
+
+
+def loopable(inputs: Inputs) -> bool:
+    """Whether one example and key head can be seen without the others."""
+    bias = inputs.bias_function
+    if inputs.score_mod is not None or not (bias is None or isinstance(bias, Bias)):
+        return False
+    if inputs.mask is None:
+        return True
+    mask, batch = inputs.mask, inputs.batch
+    one = (jax.ShapeDtypeStruct((1, 1, 1), jnp.int32),) * 2
+    seen = jax.eval_shape(lambda i, j: mask.example(jnp.int32(0), batch)(i, j), *one)
+    return math.prod(seen.shape) == 1
+
+
+def hoisted(plan: Plan, inputs: Inputs) -> Inputs:
+    """Inputs whose functions show every array that they hold or close over."""
+    batch = () if plan.looped else inputs.batch
+    ones = (1,) * len(batch)
+    rows = jax.ShapeDtypeStruct((*ones, 1, plan.rows, 1), jnp.int32)
+    columns = jax.ShapeDtypeStruct((*ones, 1, 1, plan.columns), jnp.int32)
+    scores = (*batch, inputs.query.shape[-2], plan.rows, plan.columns)
+    tile = jax.ShapeDtypeStruct(scores, accumulator(inputs.query.dtype))
+    bias, mod = inputs.bias_function, inputs.score_mod
+    return dataclasses.replace(
+        inputs,
+        mask=hoist_mask(inputs.mask, rows, columns),
+        bias_function=bias
+        if bias is None or isinstance(bias, Bias)
+        else hoist(bias, rows, columns),
+        score_mod=None if mod is None else hoist(mod, tile, rows, columns),
+    )
+
+
+# Queries and keys in a tile; benchmarks/tiles in the README say why.
+DEFAULT_ROWS, DEFAULT_COLUMNS = 1024, 512
+ROWS, COLUMNS = DEFAULT_ROWS, DEFAULT_COLUMNS
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def attend(plan: Plan, structure: Any, leaves: list[Array]) -> Partial:
+    """`partial_attention` over tiles; `leaves` and `structure` are the inputs, flattened."""
+    inputs = structure.unflatten(leaves)
+    layout = arrange(plan, inputs)
+
+    def step(_: None, index: Any) -> tuple[None, tuple[Array, Array]]:
+        return None, online_softmax(view(layout, index))
+
+    _, (out, lse) = jax.lax.scan(step, None, layout.steps)
+    return Partial(restore(plan, inputs, out), restore(plan, inputs, lse)[..., 0])
+
+
+@functools.partial(attend.defjvp, symbolic_zeros=True)
+def attend_jvp(plan: Plan, structure: Any, primals: Any, tangents: Any) -> tuple[Partial, Partial]:
+    """`d(out, lse) = dg`; what does not move costs nothing."""
+    (leaves,), (moves,) = primals, tangents
+    partial = attend(plan, structure, leaves)
+    moving = [i for i, move in enumerate(moves) if not is_zero(move)]
+
+    def residual(moved: list[Array]) -> Partial:
+        now = list(leaves)
+        for i, leaf in zip(moving, moved, strict=True):
+            now[i] = leaf
+        return surrogate(plan, structure.unflatten(now), partial)
+
+    at, along = [leaves[i] for i in moving], [moves[i] for i in moving]
+    return partial, jax.jvp(residual, (at,), (along,))[1]
+
+
+def is_zero(tangent: Any) -> bool:
+    """A tangent that is known to be zero, or of an integer."""
+    symbolic = isinstance(tangent, jax.custom_derivatives.SymbolicZero)
+    return symbolic or tangent.dtype == jax.dtypes.float0
+
+
+def surrogate(plan: Plan, inputs: Inputs, partial: Partial) -> Partial:
+    """`g(inputs; out, lse)`: both sums over tiles, with the weights recomputed from lse."""
+    layout = arrange(plan, inputs)
+    out, lse = (steps_of(plan, inputs, x) for x in (partial.out, partial.lse[..., None]))
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def step(_: None, xs: Any) -> tuple[None, tuple[Array, Array]]:
+        index, out, lse = xs
+        total, summed = weighted_sums(view(layout, index), finite_or_zero(lse))
+        return None, (summed - total * out, total)
+
+    _, (g_out, g_lse) = jax.lax.scan(step, None, (layout.steps, out, lse))
+    return Partial(restore(plan, inputs, g_out), restore(plan, inputs, g_lse)[..., 0])
+
+
+def online_softmax(step: Step) -> tuple[Array, Array]:
+    """`out [.., N, t, Hv]` and `lse [.., N, t, 1]` of one block of queries.
+
+    For every tile: m' = max(m, max_j s_j), l' = e^(m - m') l + Σ_j e^(s_j - m'), and likewise the
+    weighted sum; then out = sum / l and lse = m + log l (Milakov and Gimelshein 2018).
+    """
+
+    def absorb(carry: tuple[Array, Array, Array], tile: Tile, mixed: bool) -> Any:
+        largest, total, summed = carry
+        scored = score_tile(step, tile, mixed)
+        scores = scored.scores
+        if scored.allowed is not None:
+            scores = jnp.where(scored.allowed, scores, -jnp.inf)
+        larger = jnp.maximum(largest, jnp.max(scores, axis=-1, keepdims=True))
+        shift = finite_or_zero(larger)
+        weights = jnp.exp(scores - shift)
+        rescale = jnp.exp(largest - shift)
+        total = rescale * total + jnp.sum(weights, axis=-1, keepdims=True)
+        summed = rescale * summed + products(dropped(step, tile, weights), scored.value, step)
+        return larger, total, summed
+
+    start = (step.rows_like(-jnp.inf), step.rows_like(0.0), step.out_like())
+    largest, total, summed = over_tiles(step, absorb, start)
+    return summed / positive_or_one(total), log_or_minus_inf(total, finite_or_zero(largest))
+
+
+def weighted_sums(step: Step, lse: Array) -> tuple[Array, Array]:
+    """`Σ_j exp(s_ij - lse_i)`, and the same with each value; lse is finite, 0 in empty rows."""
+
+    def add(carry: tuple[Array, Array], tile: Tile, mixed: bool) -> Any:
+        total, summed = carry
+        scored = score_tile(step, tile, mixed)
+        if scored.allowed is None:
+            weights = jnp.exp(scored.scores - lse)
+        else:
+            exponent = jnp.where(scored.allowed, scored.scores, lse) - lse
+            weights = jnp.where(scored.allowed, jnp.exp(exponent), 0)
+        total = total + jnp.sum(weights, axis=-1, keepdims=True)
+        return total, summed + products(dropped(step, tile, weights), scored.value, step)
+
+    body = functools.partial(jax.checkpoint, prevent_cse=False)
+    return over_tiles(step, add, (step.rows_like(0.0), step.out_like()), body)
+
+
+def over_tiles(step: Step, visit: Any, carry: Any, transform: Any = lambda body: body) -> Any:
+    """Fold `visit(carry, tile, mixed)` over the tiles of one step; empty ones cost nothing."""
+    branches = [
+        (lambda carry, tile: carry)
+        if kind == EMPTY
+        else (lambda carry, tile, mixed=kind != FULL: visit(carry, tile, mixed))
+        for kind in step.kinds
+    ]
+
+    @transform
+    def body(carry: Any, xs: tuple[Array, Array]) -> tuple[Any, None]:
+        block, kind = xs
+        tile = step.tile(block)
+        if len(branches) == 1:
+            return branches[0](carry, tile), None
+        which = sum(jnp.where(kind > k, 1, 0) for k in step.kinds[:-1])
+        return jax.lax.switch(which, branches, carry, tile), None
+
+    if not step.kinds:
+        return carry
+    return jax.lax.scan(body, carry, (step.block, step.kind))[0]

@@ -1,0 +1,110 @@
+"""Masks that end somewhere: padding, and the prefix that everybody sees."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxattn._typing import Array, Int
+from jaxattn.masks._base import Mask, mask_class, with_rank
+from jaxattn.masks._lookup import check_batch, check_integers, one, per_block, per_example
+from jaxattn.masks._tiles import Blocks, Tiles, columns, everywhere, rows
+
+
+@mask_class(leaves=("query", "key"))
+class Lengths(Mask):
+    """Padding at the end: query position < query length, key position < key length.
+
+    Args:
+      query: integers `[*B]` or one integer; None for no limit.
+      key: likewise.
+
+    Raises (when used):
+      TypeError: a length is no integer.
+      ValueError: lengths are neither scalar nor `[*B]`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxattn.masks import Lengths
+      >>> print(Lengths(key=jnp.array(2)).dense(2, 3).astype(int))
+      [[1 1 0]
+       [1 1 0]]
+    """
+
+    query: Int[Array, "*B"] | int | None = None
+    key: Int[Array, "*B"] | int | None = None
+
+    def check(self, batch: tuple[int, ...], queries: int | None, keys: int | None) -> None:
+        """Lengths are integers, scalar or `[*B]`."""
+        for name, length in (("query", self.query), ("key", self.key)):
+            if length is not None:
+                check_integers(f"Lengths.{name}", length, "[*B]")
+                check_batch(f"Lengths.{name}", jnp.shape(length), batch, "[*B]", free_axes=0)
+
+    def __call__(self, query_positions: Any, key_positions: Any) -> Array:
+        """Both positions lie below their lengths."""
+        allowed = jnp.ones(jnp.broadcast_shapes(query_positions.shape, key_positions.shape), bool)
+        for positions, length in ((query_positions, self.query), (key_positions, self.key)):
+            if length is not None:
+                length = per_example(length)
+                rank = max(allowed.ndim, length.ndim)
+                inside = with_rank(positions, rank) < with_rank(length, rank)
+                allowed = with_rank(allowed, rank) & inside
+        return allowed
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """From the lowest and the highest position of each block."""
+        possible = certain = everywhere(queries, keys)
+        for blocks, length, axis in ((queries, self.query, rows), (keys, self.key, columns)):
+            if length is not None:
+                length = per_block(length, blocks)
+                possible = possible & axis(blocks.low < length)
+                certain = certain & axis(blocks.high < length)
+        return Tiles(possible, certain)
+
+    def example(self, index: Any, batch: tuple[int, ...]) -> "Lengths":
+        """The lengths of one example of `*B`."""
+        return Lengths(one(self.query, index, batch, 0), one(self.key, index, batch, 0))
+
+
+@mask_class(leaves=("length",))
+class Prefix(Mask):
+    """The first keys, seen by every query: key position < length.
+
+    `Causal() | Prefix(n)` is a prefix language model: the first n tokens see each other, the
+    rest see what came before.
+
+    Args:
+      length: an integer or integers `[*B]`.
+
+    Raises (when used):
+      TypeError: the length is no integer.
+      ValueError: lengths are neither scalar nor `[*B]`.
+
+    Example:
+      >>> from jaxattn.masks import Causal, Prefix
+      >>> print((Causal() | Prefix(2)).dense(3).astype(int))
+      [[1 1 0]
+       [1 1 0]
+       [1 1 1]]
+
+    Source: Raffel et al. 2020 (T5), section 3.2.1.
+    """
+
+    length: Int[Array, "*B"] | int
+
+    def check(self, batch: tuple[int, ...], queries: int | None, keys: int | None) -> None:
+        """The length is an integer, or integers `[*B]`."""
+        check_integers("Prefix.length", self.length, "[*B]")
+        check_batch("Prefix.length", jnp.shape(self.length), batch, "[*B]", free_axes=0)
+
+    def __call__(self, query_positions: Any, key_positions: Any) -> Array:
+        """The key lies in the prefix."""
+        return Lengths(key=self.length)(query_positions, key_positions)
+
+    def tiles(self, queries: Blocks, keys: Blocks) -> Tiles:
+        """From the lowest and the highest key of each block."""
+        return Lengths(key=self.length).tiles(queries, keys)
+
+    def example(self, index: Any, batch: tuple[int, ...]) -> "Prefix":
+        """The prefix of one example of `*B`."""
+        return Prefix(one(self.length, index, batch, 0))

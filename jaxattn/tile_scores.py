@@ -1,0 +1,123 @@
+"""One tile of scores, in the dense definition's order: scale, softcap, score_mod, bias, mask.
+
+Letters: see `jaxattn._typing`; t and s are the sizes of the tile, and `*b` are the batch axes of
+a step (none where examples are looped over).
+"""
+
+import functools
+import operator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxattn import _validate
+from jaxattn._precision import accumulator
+from jaxattn._typing import Array
+from jaxattn.dense import for_query_heads
+from jaxattn.scores import modify, soft_cap
+from jaxattn.steps import Step, Tile
+
+
+class Scored(NamedTuple):
+    """Scores `[*b, N, t, s]`, the pairs that count (None for all), and the values they weigh."""
+
+    scores: Array
+    allowed: Array | None
+    value: Array
+
+
+def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
+    """Scores of a tile; a mixed one is masked, and tokens that it has no use for are zeroed."""
+    bias = step.bias_tile(tile)
+    allowed = allowed_pairs(step, tile, bias) if mixed else None
+    query, key, value = step.query, tile.key, tile.value
+    if allowed is not None:
+        query, key, value = without_padding(query, key, value, allowed)
+    wide = accumulator(query.dtype)
+    scores = step.inputs.scale * group_matmul(query, key, step, wide, transpose=True)
+    if step.inputs.softcap is not None:
+        scores = soft_cap(scores, step.inputs.softcap)
+    if step.inputs.score_mod is not None:
+        scores, allowed = modified(step, tile, scores, allowed)
+    if bias is not None:
+        scores = scores + bias.astype(wide)
+    if allowed is not None:
+        allowed = jnp.broadcast_to(allowed, scores.shape)
+    return Scored(scores, allowed, value)
+
+
+def modified(step: Step, tile: Tile, scores: Array, allowed: Array | None) -> tuple[Array, Array]:
+    """Scores after `score_mod`; those that it sends to -inf are out."""
+    if allowed is not None:
+        scores = jnp.where(allowed, scores, 0)
+    scores = modify(step.inputs.score_mod, scores, step.positions, tile.positions)
+    finite = scores != -jnp.inf
+    return scores, finite if allowed is None else allowed & finite
+
+
+def allowed_pairs(step: Step, tile: Tile, bias: Array | None) -> Array:
+    """Who may attend to whom in this tile, with broadcasting ones."""
+    parts = [step.positions >= 0, tile.positions >= 0]
+    if step.inputs.mask is not None:
+        allowed = step.inputs.mask(step.positions, tile.positions)
+        allowed = _validate.pair_result("mask", allowed, *step.sizes)
+        parts.append(for_query_heads(allowed, step.inputs, axis=-3))
+    if tile.pairs is not None:
+        parts.append(tile.pairs)
+    if bias is not None:
+        parts.append(bias != -jnp.inf)
+    return functools.reduce(operator.and_, parts)
+
+
+def without_padding(
+    query: Array, key: Array, value: Array, allowed: Array
+) -> tuple[Array, Array, Array]:
+    """Zeros for tokens of this tile that take no part in it."""
+    row_used = jnp.any(allowed, axis=-1)[..., None]
+    key_used = jnp.any(allowed, axis=-2)
+    groups = key.shape[-3]
+    if key_used.shape[-2] != groups:
+        # Query heads of one group share a key: it counts where any of them uses it.
+        shape = (*key_used.shape[:-2], min(groups, key_used.shape[-2]), -1, key_used.shape[-1])
+        key_used = jnp.any(key_used.reshape(shape), axis=-2)
+    key_used = key_used[..., None]
+    return jnp.where(row_used, query, 0), jnp.where(key_used, key, 0), jnp.where(key_used, value, 0)
+
+
+def dropped(step: Step, tile: Tile, weights: Array) -> Array:
+    """Weights after dropout."""
+    dropout = step.inputs.dropout
+    if dropout is None:
+        return weights
+    kept = dropout(step.heads, step.positions, tile.positions)
+    return jnp.where(kept, weights * dropout.gain, 0)
+
+
+def products(weights: Array, value: Array, step: Step) -> Array:
+    """`A V` of one tile: `[*b, N, t, s], [*b, K, s, Hv] -> [*b, N, t, Hv]`."""
+    return group_matmul(weights, value.astype(weights.dtype), step, weights.dtype)
+
+
+def group_matmul(left: Array, right: Array, step: Step, wide: jnp.dtype, transpose: bool = False):
+    """Product of each query head `[*b, N, t, .]` with its key head `[*b, K, ., .]`.
+
+    The G heads of a group share their right side as more rows of one product.
+    """
+    *batch, heads, rows, _ = left.shape
+    groups = right.shape[-3]
+    inner = right.shape[-1] if transpose else right.shape[-2]
+    outer = right.shape[-2] if transpose else right.shape[-1]
+    lead = () if groups == 1 and not batch else (*batch, groups)
+    left = left.reshape(*lead, (heads // groups) * rows, inner)
+    right = right.reshape(*lead, *right.shape[-2:])
+    axes = tuple(range(len(lead)))
+    contract = ((len(lead) + 1,), (len(lead) + (1 if transpose else 0),))
+    out = jax.lax.dot_general(
+        left,
+        right,
+        (contract, (axes, axes)),
+        precision=step.inputs.precision,
+        preferred_element_type=wide,
+    )
+    return out.reshape(*batch, heads, rows, outer)

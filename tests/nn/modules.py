@@ -1,0 +1,45 @@
+"""What the module tests share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+
+def normal(seed, *shape, dtype=jnp.float64):
+    """Standard normal numbers from NumPy: nothing is compiled."""
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def shuffled(make, seed=0):
+    """The module that `make` makes, with normal parameters of deviation 0.5, biases included.
+
+    Its own initialisation is never compiled; dropout starts from key 0.
+    """
+    module = nnx.eval_shape(make)
+    state = nnx.state(module, nnx.Param)
+    leaves, tree = jax.tree.flatten(state)
+    leaves = [0.5 * normal(seed + i, *x.shape, dtype=x.dtype) for i, x in enumerate(leaves)]
+    nnx.update(module, jax.tree.unflatten(tree, leaves))
+    keys, counts = nnx.state(module, nnx.RngKey), nnx.state(module, nnx.RngCount)
+    nnx.update(module, jax.tree.map(lambda _: jax.random.key(0), keys))
+    nnx.update(module, jax.tree.map(lambda _: jnp.uint32(0), counts))
+    return module
+
+
+def shapes(make):
+    """`{path: (shape, dtype)}` of the parameters that `make` would make; nothing is computed."""
+    state = nnx.state(nnx.eval_shape(make), nnx.Param)
+    return {path: (p.shape, str(p.dtype)) for path, p in nnx.to_flat_state(state)}
+
+
+@nnx.jit
+def call(module, *args, **kwargs):
+    """The module's output, compiled as a whole."""
+    return module(*args, **kwargs)
+
+
+@nnx.jit
+def mapped(module, x, **kwargs):
+    """The module's output, example by example along the first axis."""
+    return nnx.vmap(lambda module, x: module(x, **kwargs), in_axes=(None, 0))(module, x)
