@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from jaxattn._door import Inputs
 from jaxattn._hoist import hoist, hoist_mask
+from jaxattn._mesh import is_sharded, on_one_mesh
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.biases import Bias
@@ -33,6 +34,7 @@ from jaxattn.tiles import EMPTY, FULL, Plan
 
 def blockwise_attention(inputs: Inputs) -> Partial:
     """`partial_attention` over tiles, for inputs that passed the door."""
+    inputs = on_one_mesh(inputs)
     plan = default_plan(inputs)
     leaves, structure = jax.tree_util.tree_flatten(hoisted(plan, inputs))
     return attend(plan, structure, leaves)
@@ -55,6 +57,8 @@ def block_size(size: int, most: int) -> int:
 def loopable(inputs: Inputs) -> bool:
     """Whether one example and key head can be seen without the others."""
     bias = inputs.bias_function
+    if jax.default_backend() != "cpu" or is_sharded(inputs):
+        return False
     if inputs.score_mod is not None or not (bias is None or isinstance(bias, Bias)):
         return False
     if inputs.mask is None:

@@ -7,7 +7,7 @@ against this one, in every derivative. It takes memory for T·S scores. Letters:
 
 import functools
 import operator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -91,7 +91,7 @@ def allowed_pairs(
     return jnp.broadcast_to(functools.reduce(operator.and_, parts), shape)
 
 
-def pair_sizes(inputs: Inputs) -> tuple[tuple[int, ...], tuple[int, int], int, int]:
+def pair_sizes(inputs: Inputs) -> tuple[Any, ...]:
     """`*B`, (N, K), T and S: what an array over pairs may have as axes."""
     queries, keys, heads, key_heads = inputs.sizes
     return inputs.batch, (heads, key_heads), queries, keys

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxattn import _door
 from jaxattn._door import Inputs
+from jaxattn._mesh import sharded_tokens
 from jaxattn._typing import Array, Bias, Bool, Float, Int, Precision, PRNGKey, ScoreMod
 from jaxattn.blockwise import blockwise_attention
 from jaxattn.dense import dense_attention
@@ -37,7 +38,7 @@ def accept(inputs: Inputs) -> str | None:
 
 
 def many_pairs(inputs: Inputs) -> str | None:
-    """Dense scores pay up to a size that benchmarks gave; beyond it, tiles are faster and smaller."""
+    """Why tiles should take it: dense scores pay up to a size that benchmarks gave."""
     queries, keys, *_ = inputs.sizes
     if isinstance(queries, int) and isinstance(keys, int) and queries * keys <= DENSE_PAIRS:
         return None
@@ -49,7 +50,7 @@ DENSE_PAIRS = 512 * 512
 # The one table. `None` takes the first that neither refuses nor declines.
 IMPLEMENTATIONS = (
     Implementation("dense", accept, many_pairs, lambda inputs: dense_attention(inputs).partial),
-    Implementation("blockwise", accept, accept, blockwise_attention),
+    Implementation("blockwise", sharded_tokens, accept, blockwise_attention),
 )
 
 

@@ -110,12 +110,12 @@ class Step:
 
     def rows_like(self, fill: float) -> Array:
         """`[*b, N, t, 1]` of one number."""
-        return jnp.full_like(self.query, fill, self.dtype, (*self.query.shape[:-1], 1))
+        return jnp.full_like(jnp.sum(self.query, axis=-1, keepdims=True), fill, self.dtype)
 
     def out_like(self) -> Array:
         """Zeros `[*b, N, t, Hv]`."""
         shape = (*self.query.shape[:-1], self.value.shape[-1])
-        return jnp.zeros_like(self.query, self.dtype, shape)
+        return jnp.broadcast_to(self.rows_like(0.0), shape)
 
     @property
     def dtype(self) -> Any:

@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import hypothesis
 import jax
 import jaxtyping
 import pytest
@@ -18,3 +19,27 @@ jax.config.update("jax_default_matmul_precision", "highest")
 jaxtyping.install_import_hook(
     ["jaxattn.dense", "jaxattn.dropout", "jaxattn.softmax", "jaxattn.partial"], "beartype.beartype"
 )
+
+# The same examples in every run; each new shape compiles, hence few of them and no deadline.
+hypothesis.settings.register_profile(
+    "deterministic",
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.function_scoped_fixture,
+    ],
+)
+hypothesis.settings.load_profile("deterministic")
+
+import jaxattn.blockwise  # noqa: E402  (after the switches above)
+
+# Small tiles, so that small arrays have several, with ragged edges.
+jaxattn.blockwise.ROWS, jaxattn.blockwise.COLUMNS = 4, 3
+
+
+@pytest.fixture(params=[entry.name for entry in jaxattn.IMPLEMENTATIONS])
+def implementation(request):
+    """The name of each implementation in turn: the semantics is one."""
+    return request.param
