@@ -60,12 +60,9 @@ class Inputs:
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """`T, S, N, K`."""
-        return (
-            *self.query.shape[-3:-2],
-            self.key.shape[-3],
-            self.query.shape[-2],
-            self.key.shape[-2],
-        )
+        queries, heads = self.query.shape[-3:-1]
+        keys, key_heads = self.key.shape[-3:-1]
+        return queries, keys, heads, key_heads
 
 
 def enter(

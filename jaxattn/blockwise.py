@@ -25,6 +25,7 @@ from jaxattn._mesh import is_sharded, on_one_mesh
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.biases import Bias
+from jaxattn.dense import dense_attention
 from jaxattn.partial import Partial
 from jaxattn.softmax import finite_or_zero, log_or_minus_inf, positive_or_one
 from jaxattn.steps import Step, Tile, arrange, restore, steps_of, view
@@ -34,6 +35,8 @@ from jaxattn.tiles import EMPTY, FULL, Plan
 
 def blockwise_attention(inputs: Inputs) -> Partial:
     """`partial_attention` over tiles, for inputs that passed the door."""
+    if 0 in inputs.batch + inputs.sizes[:2]:
+        return dense_attention(inputs).partial  # no pairs, hence no tiles
     inputs = on_one_mesh(inputs)
     plan = default_plan(inputs)
     leaves, structure = jax.tree_util.tree_flatten(hoisted(plan, inputs))

@@ -100,7 +100,8 @@ def pair_sizes(inputs: Inputs) -> tuple[Any, ...]:
 def heads_first(inputs: Inputs) -> tuple[Array, Array, Array]:
     """Query, key and value as `[*B, N, ., .]`; query head h gets key head h // G."""
     query, key, value = (jnp.swapaxes(x, -2, -3) for x in (inputs.query, inputs.key, inputs.value))
-    return query, *(for_query_heads(x, inputs, axis=-3) for x in (key, value))
+    key, value = (for_query_heads(x, inputs, axis=-3) for x in (key, value))
+    return query, key, value
 
 
 def for_query_heads(x: Array, inputs: Inputs, axis: int) -> Array:

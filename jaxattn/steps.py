@@ -193,12 +193,12 @@ def heads_first(x: Array) -> Array:
 
 def lead_axis(plan: Plan, x: Array) -> Array:
     """`[*B, K, S, H]` as `[B·K, 1, S, H]` if looped, else `[1, *B, K, S, H]`."""
-    return x.reshape(-1, 1, *x.shape[-2:]) if plan.looped else x[None]
+    return x.reshape(math.prod(x.shape[:-2]), 1, *x.shape[-2:]) if plan.looped else x[None]
 
 
 def example_axis(plan: Plan, x: Array) -> Array:
     """Positions `[*B, blocks, size]` as `[E, blocks, size]` if looped, else `[1, *B, ...]`."""
-    return x.reshape(-1, *x.shape[-2:]) if plan.looped else x[None]
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) if plan.looped else x[None]
 
 
 def per_step(x: Any, leads: int, key_heads: int) -> Any:
@@ -206,7 +206,7 @@ def per_step(x: Any, leads: int, key_heads: int) -> Any:
     numpy = np if isinstance(x, np.ndarray) else jnp
     if x.shape[0] > 1:
         x = numpy.repeat(x, key_heads, axis=0)
-    return numpy.broadcast_to(x, (leads, *x.shape[1:])).reshape(-1, x.shape[-1])
+    return numpy.broadcast_to(x, (leads, *x.shape[1:])).reshape(leads * x.shape[1], x.shape[-1])
 
 
 def steps_of(plan: Plan, inputs: Inputs, x: Array) -> Array:
@@ -215,18 +215,19 @@ def steps_of(plan: Plan, inputs: Inputs, x: Array) -> Array:
     count = block_count(queries, plan.rows)
     x = pad_axis(heads_first(x), -2, count * plan.rows)
     if plan.looped:
-        group = heads // key_heads
-        x = x.reshape(-1, group, count, plan.rows, x.shape[-1])
-        return jnp.swapaxes(x, 1, 2).reshape(-1, group, plan.rows, x.shape[-1])
+        leads, group = math.prod(inputs.batch) * key_heads, heads // key_heads
+        x = jnp.swapaxes(x.reshape(leads, group, count, plan.rows, x.shape[-1]), 1, 2)
+        return x.reshape(leads * count, group, plan.rows, x.shape[-1])
     return jnp.moveaxis(x.reshape(*x.shape[:-2], count, plan.rows, x.shape[-1]), -3, 0)
 
 
 def restore(plan: Plan, inputs: Inputs, x: Array) -> Array:
     """The inverse of `steps_of`: `[steps, *b, N, t, F]` as `[*B, T, N, F]`."""
-    queries, _, heads, _ = inputs.sizes
+    queries, _, heads, key_heads = inputs.sizes
     count, features = block_count(queries, plan.rows), x.shape[-1]
     if plan.looped:
-        x = jnp.swapaxes(x.reshape(-1, count, *x.shape[1:]), 1, 2)
+        leads = math.prod(inputs.batch) * key_heads
+        x = jnp.swapaxes(x.reshape(leads, count, *x.shape[1:]), 1, 2)
     else:
         x = jnp.moveaxis(x, 0, -3)
     x = x.reshape(*inputs.batch, heads, count * plan.rows, features)
@@ -236,8 +237,9 @@ def restore(plan: Plan, inputs: Inputs, x: Array) -> Array:
 def mask_of(layout: Layout, example: Any) -> Mask | None:
     """The mask of the step's examples."""
     mask = layout.inputs.mask
-    looped = layout.plan.looped and mask is not None
-    return mask.example(example, layout.inputs.batch) if looped else mask
+    if mask is None or not layout.plan.looped:
+        return mask
+    return mask.example(example, layout.inputs.batch)
 
 
 def bias_of(layout: Layout, example: Any, first: Any) -> Any:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxattn import _validate
 from jaxattn._precision import accumulator
-from jaxattn._typing import Array
+from jaxattn._typing import Array, ScoreMod
 from jaxattn.dense import for_query_heads
 from jaxattn.scores import modify, soft_cap
 from jaxattn.steps import Step, Tile
@@ -39,7 +39,7 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
     if step.inputs.softcap is not None:
         scores = soft_cap(scores, step.inputs.softcap)
     if step.inputs.score_mod is not None:
-        scores, allowed = modified(step, tile, scores, allowed)
+        scores, allowed = modified(step.inputs.score_mod, step, tile, scores, allowed)
     if bias is not None:
         scores = scores + bias.astype(wide)
     if allowed is not None:
@@ -47,11 +47,13 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
     return Scored(scores, allowed, value)
 
 
-def modified(step: Step, tile: Tile, scores: Array, allowed: Array | None) -> tuple[Array, Array]:
+def modified(
+    score_mod: ScoreMod, step: Step, tile: Tile, scores: Array, allowed: Array | None
+) -> tuple[Array, Array]:
     """Scores after `score_mod`; those that it sends to -inf are out."""
     if allowed is not None:
         scores = jnp.where(allowed, scores, 0)
-    scores = modify(step.inputs.score_mod, scores, step.positions, tile.positions)
+    scores = modify(score_mod, scores, step.positions, tile.positions)
     finite = scores != -jnp.inf
     return scores, finite if allowed is None else allowed & finite
 

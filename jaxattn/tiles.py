@@ -5,6 +5,7 @@ example and key head takes its own steps, so that a tile stays in cache; batched
 all of them. Letters: see `jaxattn._typing`; t and s are the sizes of a block.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -83,14 +84,14 @@ def visits(tiles: Tiles, looped: bool) -> Visits:
     static = isinstance(tiles.possible, np.ndarray) and isinstance(tiles.certain, np.ndarray)
     numpy = np if static else jnp
     kind = numpy.where(tiles.possible, numpy.where(tiles.certain, FULL, MIXED), EMPTY)
-    kind = kind.reshape(-1, *kind.shape[-2:])
+    kind = kind.reshape(math.prod(kind.shape[:-2]), *kind.shape[-2:])
     if not looped:
         # A tile is computed where any example needs it, and unmasked where it is full for all.
         low, high = kind.min(axis=0, keepdims=True), kind.max(axis=0, keepdims=True)
         kind = numpy.where(low == high, low, MIXED)
     if static:
-        return _listed(kind)
-    block = np.broadcast_to(np.arange(kind.shape[-1], dtype=np.int32), kind.shape[-2:])[None]
+        return _listed(np.asarray(kind))
+    block = jnp.broadcast_to(jnp.arange(kind.shape[-1], dtype=jnp.int32), kind.shape[-2:])[None]
     return Visits(block, kind.astype(jnp.int32), (EMPTY, MIXED, FULL))
 
 

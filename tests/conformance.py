@@ -83,18 +83,20 @@ def attention_call(case):
     options = {"scale": attributes.get("scale"), "softcap": attributes.get("softcap") or None}
     allowed, options["bias"] = mask_and_bias(inputs.get("attn_mask"), keys)
     masks = []
+    windows = [attributes.get(f"{side}_window_size", -1) for side in ("left", "right")]
+    ordered = attributes.get("is_causal") or windows != [-1, -1]
     lengths = inputs.get("nonpad_kv_seqlen")
     if lengths is not None:
         masks.append(Lengths(key=jnp.asarray(lengths)))
+    if lengths is not None and ordered:  # without order no query stands anywhere
         options["query_positions"] = jnp.asarray(lengths[:, None] - queries + np.arange(queries))
     if "past_key" in inputs:  # whatever else is cached: the first query follows the past
         options["query_positions"] = inputs["past_key"].shape[2] + jnp.arange(queries)
     align = None if "query_positions" in options else "start"
     if attributes.get("is_causal"):
         masks.append(Causal(align))
-    left, right = (attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
-    if (left, right) != (-1, -1):
-        left, right = (None if border < 0 else border for border in (left, right))
+    if windows != [-1, -1]:
+        left, right = (None if border < 0 else border for border in windows)
         masks.append(SlidingWindow(left, right, align))
     if allowed is not None and masks:
         masks.append(Dense(jnp.broadcast_to(allowed, (*allowed.shape[:-2], queries, keys))))

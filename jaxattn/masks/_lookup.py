@@ -114,14 +114,21 @@ def check_integers(name: str, x: Any, letters: str) -> None:
 
 
 def check_batch(
-    name: str, shape: tuple[int, ...], batch: tuple[int, ...], letters: str, *, free_axes: int
+    name: str,
+    shape: tuple[int, ...],
+    batch: tuple[int, ...],
+    letters: str,
+    *,
+    free_axes: int,
+    optional: bool = True,
 ) -> None:
-    """Without its last axes the shape is `()` or broadcasts to `*B`, axis by axis."""
+    """Without its last axes the shape broadcasts to `*B`, axis by axis, or may be `()`."""
     leading = shape[: len(shape) - free_axes]
     fits = len(leading) == len(batch) and all(
         a in (1, b) for a, b in zip(leading, batch, strict=True)
     )
-    if len(shape) < free_axes or (leading and not fits):
+    left_out = optional and not leading
+    if len(shape) < free_axes or not (fits or left_out):
         raise ValueError(
             f"{name} must be {letters} with *B = {list(batch)}, got shape {list(shape)}; "
             "give every batch axis its size or 1, or leave all of them out"
@@ -142,6 +149,6 @@ def check_pairs(
 ) -> None:
     """An array over pairs is `[T, S]` or `[*B, N, T, S]`, and covers all default positions."""
     if array.ndim > 2:
-        check_batch(name, array.shape, batch, "[*B, N, T, S]", free_axes=3)
+        check_batch(name, array.shape, batch, "[*B, N, T, S]", free_axes=3, optional=False)
     for axis, size in ((-2, queries), (-1, keys)):
         check_cover(name, array.shape[axis], size, "[.., T, S]", axis)
