@@ -22,6 +22,7 @@ NAMES = [
     "attention_scores",
     "attention_weights",
     "attention_with_weights",
+    "biases",
     "cross_attention",
     "dropout",
     "masks",
@@ -41,8 +42,8 @@ ORDER = [
     {"_validate"},
     {"projection", "scores", "softmax", "positions", "dropout", "masks", "biases"},
     {"path", "partial"},
-    {"_door", "_hoist"},
-    {"dense", "tiles", "steps", "tile_scores", "blockwise", "kernels"},
+    {"_door"},
+    {"_hoist", "_mesh", "dense", "tiles", "steps", "tile_scores", "blockwise"},
     {"dispatch"},
 ]
 OUTSIDE = {"nn", "verify"}  # not loaded by `import jaxattn`
