@@ -40,7 +40,7 @@ def blockwise_attention(inputs: Inputs) -> Partial:
     inputs = on_one_mesh(inputs)
     plan = default_plan(inputs)
     leaves, structure = jax.tree_util.tree_flatten(hoisted(plan, inputs))
-    return attend(plan, structure, leaves)
+    return compiled(plan, structure, leaves)
 
 
 def default_plan(inputs: Inputs) -> Plan:
@@ -107,6 +107,12 @@ def attend(plan: Plan, structure: Any, leaves: list[Array]) -> Partial:
 
     _, (out, lse) = jax.lax.scan(step, None, layout.steps)
     return Partial(restore(plan, inputs, out), restore(plan, inputs, lse)[..., 0])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def compiled(plan: Plan, structure: Any, leaves: list[Array]) -> Partial:
+    """`attend`, compiled once for calls of one structure that no `jit` surrounds."""
+    return attend(plan, structure, leaves)
 
 
 @functools.partial(attend.defjvp, symbolic_zeros=True)

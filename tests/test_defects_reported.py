@@ -28,6 +28,7 @@ INTERACTING = ("softcap", "score_mod", "bias", "sink", "dropout", "window", "len
 PAIRS = [" + ".join(pair) for pair in itertools.combinations(INTERACTING, 2)]
 
 
+@pytest.mark.slow
 @report("jax 32300, 23349")
 @pytest.mark.parametrize("names", PAIRS)
 def test_every_option_beside_every_other(report, implementation, names):
