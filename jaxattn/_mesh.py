@@ -25,6 +25,16 @@ def partition(x: Array) -> tuple[Any, ...]:
     return spec + (None,) * (x.ndim - len(spec))
 
 
+def regroup(x: Array, shape: tuple[int, ...]) -> Array:
+    """`[*b, N, t, F]` in another shape of as many axes, sharded over `*b` and heads as before."""
+    if not any(partition(x)):
+        return x.reshape(shape)
+    heads = len(shape) - 3
+    spec = PartitionSpec(*partition(x)[: heads + 1], *(None,) * 2)
+    sharding = jax.sharding.NamedSharding(jax.typeof(x).sharding.mesh, spec)
+    return jax.lax.reshape(x, shape, out_sharding=sharding)
+
+
 def is_sharded(inputs: Inputs) -> bool:
     """Whether query, key or value is sharded over explicit axes."""
     return any(any(partition(x)) for x in (inputs.query, inputs.key, inputs.value))

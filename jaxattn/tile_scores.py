@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxattn import _validate
+from jaxattn._mesh import regroup
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array, ScoreMod
 from jaxattn.dense import for_query_heads
@@ -111,7 +112,7 @@ def group_matmul(left: Array, right: Array, step: Step, wide: jnp.dtype, transpo
     inner = right.shape[-1] if transpose else right.shape[-2]
     outer = right.shape[-2] if transpose else right.shape[-1]
     lead = () if groups == 1 and not batch else (*batch, groups)
-    left = left.reshape(*lead, (heads // groups) * rows, inner)
+    left = regroup(left, (*lead, (heads // groups) * rows, inner))
     right = right.reshape(*lead, *right.shape[-2:])
     axes = tuple(range(len(lead)))
     contract = ((len(lead) + 1,), (len(lead) + (1 if transpose else 0),))
@@ -122,4 +123,4 @@ def group_matmul(left: Array, right: Array, step: Step, wide: jnp.dtype, transpo
         precision=step.inputs.precision,
         preferred_element_type=wide,
     )
-    return out.reshape(*batch, heads, rows, outer)
+    return regroup(out, (*batch, heads, rows, outer))
