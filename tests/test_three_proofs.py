@@ -121,7 +121,8 @@ def test_causal_gradients_in_x(implementation, how, mode):
     if how == "jit":
         assert_causal(calls.jit(jacobian)(x))
     if how == "vmap":
-        for one in calls.jit(jax.vmap(jacobian))(np.stack([x, -x, x**2])):
+        # No saturated rows among them: there a true derivative may lie below rounding.
+        for one in calls.jit(jax.vmap(jacobian))(np.stack([x, -x, x / 2])):
             assert_causal(one)
 
 

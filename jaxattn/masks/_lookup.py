@@ -149,6 +149,7 @@ def check_pairs(
 ) -> None:
     """An array over pairs is `[T, S]` or `[*B, N, T, S]`, and covers all default positions."""
     if array.ndim > 2:
-        check_batch(name, array.shape, batch, "[*B, N, T, S]", free_axes=3, optional=False)
+        letters = "[T, S] or [*B, N, T, S]"
+        check_batch(name, array.shape, batch, letters, free_axes=3, optional=False)
     for axis, size in ((-2, queries), (-1, keys)):
         check_cover(name, array.shape[axis], size, "[.., T, S]", axis)
