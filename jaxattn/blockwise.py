@@ -91,7 +91,7 @@ def hoisted(plan: Plan, inputs: Inputs) -> Inputs:
     )
 
 
-# Queries and keys in a tile; benchmarks/tiles in the README say why.
+# Queries and keys in a tile: among the fastest of a few sizes tried on one CPU, in float32.
 DEFAULT_ROWS, DEFAULT_COLUMNS = 1024, 512
 ROWS, COLUMNS = DEFAULT_ROWS, DEFAULT_COLUMNS
 

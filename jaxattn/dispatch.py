@@ -38,13 +38,14 @@ def accept(inputs: Inputs) -> str | None:
 
 
 def many_pairs(inputs: Inputs) -> str | None:
-    """Why tiles should take it: dense scores pay up to a size that benchmarks gave."""
+    """Why tiles should take it: dense scores pay for short sequences only."""
     queries, keys, *_ = inputs.sizes
     if isinstance(queries, int) and isinstance(keys, int) and queries * keys <= DENSE_PAIRS:
         return None
     return f"T·S = {queries * keys} scores a head are more than {DENSE_PAIRS}; tiles take less"
 
 
+# Not yet measured: a size at which dense scores of a head still fit into a cache.
 DENSE_PAIRS = 512 * 512
 
 # The one table. `None` takes the first that neither refuses nor declines.
