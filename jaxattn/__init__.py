@@ -13,6 +13,9 @@ The contents page, in the order in which data flows:
       "dense"                              the definition                dense.py
       "blockwise"                          the same at O(T) memory       blockwise.py, tiles.py,
                                                                          steps.py, tile_scores.py
+    additive_attention, additive_scores    v · tanh(W q + U k)           additive.py
+    multiplicative_attention,              q W · k                       multiplicative.py
+      multiplicative_scores
     masks                                  who may attend to whom        masks/
     biases                                 added to scores               biases/
     positions                              sinusoidal, rotary            positions.py
@@ -28,10 +31,14 @@ from jaxattn import biases as biases
 from jaxattn import dropout as dropout
 from jaxattn import masks as masks
 from jaxattn import positions as positions
+from jaxattn.additive import additive_attention as additive_attention
+from jaxattn.additive import additive_scores as additive_scores
 from jaxattn.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from jaxattn.dispatch import attention as attention
 from jaxattn.dispatch import attention_with_weights as attention_with_weights
 from jaxattn.dispatch import partial_attention as partial_attention
+from jaxattn.multiplicative import multiplicative_attention as multiplicative_attention
+from jaxattn.multiplicative import multiplicative_scores as multiplicative_scores
 from jaxattn.partial import Partial as Partial
 from jaxattn.partial import merge as merge
 from jaxattn.path import cross_attention as cross_attention
@@ -48,6 +55,8 @@ __version__ = "0.1.0"
 __all__ = [
     "IMPLEMENTATIONS",
     "Partial",
+    "additive_attention",
+    "additive_scores",
     "attention",
     "attention_scores",
     "attention_weights",
@@ -58,6 +67,8 @@ __all__ = [
     "masks",
     "merge",
     "merge_heads",
+    "multiplicative_attention",
+    "multiplicative_scores",
     "partial_attention",
     "positions",
     "project",

@@ -45,6 +45,8 @@ ORDER = [
     {"_door"},
     {"_hoist", "_mesh", "dense", "tiles", "steps", "tile_scores", "blockwise"},
     {"dispatch"},
+    {"_one_head", "additive", "multiplicative", "channel", "_deformable_door", "deformable"},
+    {"feature_maps", "linear_scan", "_linear_door", "linear", "grid"},
 ]
 OUTSIDE = {"nn", "verify"}  # not loaded by `import jaxattn`
 

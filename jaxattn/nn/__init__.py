@@ -11,6 +11,14 @@ The contents page:
       pre_norm, post_norm    where the normalisation stands              transformer.py
     LayerNorm, layer_norm    mean 0, variance 1                          norm.py
     LanguageModel            tokens to logits                            language_model.py
+    AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
+    MultiplicativeAttention  q W · k, likewise                           additive.py
+    RecurrentEncoderDecoder  one sequence to another, by GRUs            recurrent.py
+      RecurrentEncoder       tokens to states, in both directions        recurrent.py
+      RecurrentDecoder       Source to tokens, with attention or not     recurrent_decoder.py
+      GRU, gru, gru_step     GRUWeights to Recurrence                    gru.py
+    greedy_search            the likeliest token each time               search.py
+    beam_search              the likeliest sequences found; Beams        search.py
     next_token_loss          nats per token                              loss.py
     initial                  how parameters start                        initial.py
 
@@ -20,12 +28,26 @@ stream `rngs.dropout`.
 
 from jaxattn.nn import _flax as _flax
 from jaxattn.nn import initial as initial
+from jaxattn.nn.additive import AdditiveAttention as AdditiveAttention
+from jaxattn.nn.additive import MultiplicativeAttention as MultiplicativeAttention
 from jaxattn.nn.feed_forward import FeedForward as FeedForward
+from jaxattn.nn.gru import GRU as GRU
+from jaxattn.nn.gru import GRUWeights as GRUWeights
+from jaxattn.nn.gru import Recurrence as Recurrence
+from jaxattn.nn.gru import gru as gru
+from jaxattn.nn.gru import gru_step as gru_step
 from jaxattn.nn.language_model import LanguageModel as LanguageModel
 from jaxattn.nn.loss import next_token_loss as next_token_loss
 from jaxattn.nn.multi_head import MultiHeadAttention as MultiHeadAttention
 from jaxattn.nn.norm import LayerNorm as LayerNorm
 from jaxattn.nn.norm import layer_norm as layer_norm
+from jaxattn.nn.recurrent import RecurrentEncoder as RecurrentEncoder
+from jaxattn.nn.recurrent import RecurrentEncoderDecoder as RecurrentEncoderDecoder
+from jaxattn.nn.recurrent_decoder import RecurrentDecoder as RecurrentDecoder
+from jaxattn.nn.recurrent_decoder import Source as Source
+from jaxattn.nn.search import Beams as Beams
+from jaxattn.nn.search import beam_search as beam_search
+from jaxattn.nn.search import greedy_search as greedy_search
 from jaxattn.nn.self_attention import SelfAttention as SelfAttention
 from jaxattn.nn.self_attention import SelfAttentionLinear as SelfAttentionLinear
 from jaxattn.nn.self_attention import linear_from_matrices as linear_from_matrices
@@ -34,13 +56,27 @@ from jaxattn.nn.transformer import post_norm as post_norm
 from jaxattn.nn.transformer import pre_norm as pre_norm
 
 __all__ = [
+    "AdditiveAttention",
+    "Beams",
     "FeedForward",
+    "GRU",
+    "GRUWeights",
     "LanguageModel",
     "LayerNorm",
     "MultiHeadAttention",
+    "MultiplicativeAttention",
+    "Recurrence",
+    "RecurrentDecoder",
+    "RecurrentEncoder",
+    "RecurrentEncoderDecoder",
     "SelfAttention",
     "SelfAttentionLinear",
+    "Source",
     "TransformerBlock",
+    "beam_search",
+    "greedy_search",
+    "gru",
+    "gru_step",
     "initial",
     "layer_norm",
     "linear_from_matrices",
