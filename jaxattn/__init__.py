@@ -18,7 +18,9 @@ The contents page, in the order in which data flows:
       multiplicative_scores
     masks                                  who may attend to whom        masks/
     biases                                 added to scores               biases/
-    positions                              sinusoidal, rotary            positions.py
+    positions                              sinusoidal, rotary            positions/
+    cache                                  keys and values so far        cache.py
+    compat                                 others' signatures            compat.py
     dropout                                counted, not drawn            dropout.py
     nn                                     Flax modules (import it)      nn/
     verify                                 judge any attention (import)  verify/
@@ -28,6 +30,8 @@ Importing jaxattn loads JAX and NumPy, and neither Flax nor a kernel. Letters of
 """
 
 from jaxattn import biases as biases
+from jaxattn import cache as cache
+from jaxattn import compat as compat
 from jaxattn import dropout as dropout
 from jaxattn import masks as masks
 from jaxattn import positions as positions
@@ -62,6 +66,8 @@ __all__ = [
     "attention_weights",
     "attention_with_weights",
     "biases",
+    "cache",
+    "compat",
     "cross_attention",
     "dropout",
     "masks",

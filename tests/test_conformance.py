@@ -17,7 +17,7 @@ from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="JAXATTN_CONFORMANCE is not set")
 
-LATER = {"TensorScatter", "LinearAttention"}
+LATER = {"LinearAttention"}
 
 
 def cases(operator):
@@ -28,7 +28,7 @@ def cases(operator):
 def test_all_cases_are_found():
     operators = [case.operator for case in onnx_cases()]
     assert len(operators) == 65 and operators.count("Attention") == 52
-    assert set(operators) == {"Attention", "RotaryEmbedding"} | LATER
+    assert set(operators) == {"Attention", "RotaryEmbedding", "TensorScatter"} | LATER
     assert len(recorded_calls()) == 26
 
 
@@ -131,6 +131,32 @@ def table_of(case, name, interleaved, width):
     missing = [(0, 0), (0, 0), (0, width - table.shape[-1])]
     table = np.pad(table, missing, constant_values=float(name == "cos"))
     return table[:, :, None].astype(np.float64)
+
+
+@cases("RotaryEmbedding")
+def test_rotate(case):
+    """Their tables as they are."""
+    tables = (case.inputs[f"{name}_cache"] for name in ("cos", "sin"))
+    if "position_ids" in case.inputs:
+        tables = (table[case.inputs["position_ids"]] for table in tables)
+    x, interleaved = case.inputs["X"].swapaxes(1, 2), bool(case.attributes.get("interleaved"))
+    got = jaxattn.positions.rotate(x, *tables, interleaved=interleaved)
+    assert_within(case, jnp.swapaxes(got, 1, 2), "Y")
+
+
+@cases("TensorScatter")
+def test_append(case):
+    """Their cache `[B, N, C, F]` or `[B, C, F]`; example b has had `write_indices[b]` tokens."""
+    past, update = (case.inputs[name] for name in ("past_cache", "update"))
+    ours = [x.swapaxes(1, 2) if x.ndim == 4 else x[:, :, None] for x in (past, update)]
+    length = case.inputs["write_indices"].astype(np.int32)
+    old = np.broadcast_to(np.arange(past.shape[-2], dtype=np.int32), ours[0].shape[:2])
+    wraps = case.attributes.get("mode") == "circular"
+    cache = jaxattn.cache.KVCache(*map(jnp.asarray, (ours[0], ours[0], old, length)), wraps=wraps)
+    cache = jaxattn.cache.append(cache, ours[1], ours[1])
+    got = jnp.swapaxes(cache.key, 1, 2)
+    np.testing.assert_array_equal(got.reshape(past.shape), case.outputs["present_cache"])
+    np.testing.assert_array_equal(cache.length, length + update.shape[-2])
 
 
 @pytest.mark.parametrize("case", [case for case in onnx_cases() if case.operator in LATER])

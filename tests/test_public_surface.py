@@ -23,6 +23,8 @@ NAMES = [
     "attention_weights",
     "attention_with_weights",
     "biases",
+    "cache",
+    "compat",
     "cross_attention",
     "dropout",
     "masks",
@@ -39,12 +41,13 @@ NAMES = [
 # Data flows down: a module imports only from rows above its own. Rows are modules or packages.
 ORDER = [
     {"_typing", "_precision"},
-    {"_validate"},
-    {"projection", "scores", "softmax", "positions", "dropout", "masks", "biases"},
+    {"_validate", "_cache_door"},
+    {"projection", "scores", "softmax", "positions", "dropout", "masks", "biases", "cache"},
     {"path", "partial"},
     {"_door"},
     {"_hoist", "_mesh", "dense", "tiles", "steps", "tile_scores", "blockwise"},
     {"dispatch"},
+    {"compat"},
     {"_one_head", "additive", "multiplicative", "channel", "_deformable_door", "deformable"},
     {"feature_maps", "linear_scan", "_linear_door", "linear", "grid"},
 ]
@@ -90,6 +93,8 @@ def public_functions():
 
 NO_EXAMPLE = {
     "jaxattn.Partial",  # shown by merge
+    "jaxattn.cache.KVCache",  # shown by append
+    "jaxattn.cache.Readable",
     "jaxattn.masks.And",  # written `&`, `|`, `~`, and shown by the package
     "jaxattn.masks.Or",
     "jaxattn.masks.Not",
