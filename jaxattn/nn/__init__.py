@@ -5,12 +5,24 @@ The contents page:
     SelfAttention            one head, three matrices                    self_attention.py
     SelfAttentionLinear      one head, three Linear, optional bias       self_attention.py
     linear_from_matrices     the same head, second form                  self_attention.py
-    MultiHeadAttention       self, cross, grouped; Flax's parameters     multi_head.py
-    FeedForward              Linear, activation, Linear, dropout         feed_forward.py
+    MultiHeadAttention       self, cross, grouped, cached; Flax's parameters  multi_head.py
+      Projections, Scoring   its options, grouped                        attention_options.py
+      ALiBiBias, RelativeBias  biases for Scoring                        attention_options.py
+    FeedForward              Linear, activation, Linear; SwiGLU          feed_forward.py
     TransformerBlock         attention and feed-forward, with residuals  transformer.py
+      ResidualBlock          the same from finished modules              transformer.py
       pre_norm, post_norm    where the normalisation stands              transformer.py
+      BlockCache             what a block remembers                      transformer.py
     LayerNorm, layer_norm    mean 0, variance 1                          norm.py
+    RMSNorm, rms_norm        mean square 1                               norm.py
+    Stack, Encoder, Decoder  blocks one after the other; remat, scan     stack.py
     LanguageModel            tokens to logits                            language_model.py
+    TextEncoder              tokens to vectors                           encoder_decoder.py
+    EncoderDecoder           one sequence to another                     encoder_decoder.py
+    VisionTransformer        a picture to a vector                       vision.py
+    generate, stream         a prompt to more tokens; Generated          generate.py
+    sample                   logits to a token                           sampling.py
+      keep_top_k, keep_top_p among which to draw                         sampling.py
     AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
     MultiplicativeAttention  q W · k, likewise                           additive.py
     RecurrentEncoderDecoder  one sequence to another, by GRUs            recurrent.py
@@ -30,7 +42,16 @@ from jaxattn.nn import _flax as _flax
 from jaxattn.nn import initial as initial
 from jaxattn.nn.additive import AdditiveAttention as AdditiveAttention
 from jaxattn.nn.additive import MultiplicativeAttention as MultiplicativeAttention
+from jaxattn.nn.attention_options import ALiBiBias as ALiBiBias
+from jaxattn.nn.attention_options import Projections as Projections
+from jaxattn.nn.attention_options import RelativeBias as RelativeBias
+from jaxattn.nn.attention_options import Scoring as Scoring
+from jaxattn.nn.encoder_decoder import EncoderDecoder as EncoderDecoder
+from jaxattn.nn.encoder_decoder import TextEncoder as TextEncoder
 from jaxattn.nn.feed_forward import FeedForward as FeedForward
+from jaxattn.nn.generate import Generated as Generated
+from jaxattn.nn.generate import generate as generate
+from jaxattn.nn.generate import stream as stream
 from jaxattn.nn.gru import GRU as GRU
 from jaxattn.nn.gru import GRUWeights as GRUWeights
 from jaxattn.nn.gru import Recurrence as Recurrence
@@ -40,47 +61,78 @@ from jaxattn.nn.language_model import LanguageModel as LanguageModel
 from jaxattn.nn.loss import next_token_loss as next_token_loss
 from jaxattn.nn.multi_head import MultiHeadAttention as MultiHeadAttention
 from jaxattn.nn.norm import LayerNorm as LayerNorm
+from jaxattn.nn.norm import RMSNorm as RMSNorm
 from jaxattn.nn.norm import layer_norm as layer_norm
+from jaxattn.nn.norm import rms_norm as rms_norm
 from jaxattn.nn.recurrent import RecurrentEncoder as RecurrentEncoder
 from jaxattn.nn.recurrent import RecurrentEncoderDecoder as RecurrentEncoderDecoder
 from jaxattn.nn.recurrent_decoder import RecurrentDecoder as RecurrentDecoder
 from jaxattn.nn.recurrent_decoder import Source as Source
+from jaxattn.nn.sampling import keep_top_k as keep_top_k
+from jaxattn.nn.sampling import keep_top_p as keep_top_p
+from jaxattn.nn.sampling import sample as sample
 from jaxattn.nn.search import Beams as Beams
 from jaxattn.nn.search import beam_search as beam_search
 from jaxattn.nn.search import greedy_search as greedy_search
 from jaxattn.nn.self_attention import SelfAttention as SelfAttention
 from jaxattn.nn.self_attention import SelfAttentionLinear as SelfAttentionLinear
 from jaxattn.nn.self_attention import linear_from_matrices as linear_from_matrices
+from jaxattn.nn.stack import Decoder as Decoder
+from jaxattn.nn.stack import Encoder as Encoder
+from jaxattn.nn.stack import Stack as Stack
+from jaxattn.nn.transformer import BlockCache as BlockCache
+from jaxattn.nn.transformer import ResidualBlock as ResidualBlock
 from jaxattn.nn.transformer import TransformerBlock as TransformerBlock
 from jaxattn.nn.transformer import post_norm as post_norm
 from jaxattn.nn.transformer import pre_norm as pre_norm
+from jaxattn.nn.vision import VisionTransformer as VisionTransformer
 
 __all__ = [
+    "ALiBiBias",
     "AdditiveAttention",
     "Beams",
+    "BlockCache",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
     "FeedForward",
     "GRU",
     "GRUWeights",
+    "Generated",
     "LanguageModel",
     "LayerNorm",
     "MultiHeadAttention",
     "MultiplicativeAttention",
+    "Projections",
+    "RMSNorm",
     "Recurrence",
     "RecurrentDecoder",
     "RecurrentEncoder",
     "RecurrentEncoderDecoder",
+    "RelativeBias",
+    "ResidualBlock",
+    "Scoring",
     "SelfAttention",
     "SelfAttentionLinear",
     "Source",
+    "Stack",
+    "TextEncoder",
     "TransformerBlock",
+    "VisionTransformer",
     "beam_search",
+    "generate",
     "greedy_search",
     "gru",
     "gru_step",
     "initial",
+    "keep_top_k",
+    "keep_top_p",
     "layer_norm",
     "linear_from_matrices",
     "next_token_loss",
     "post_norm",
     "pre_norm",
+    "rms_norm",
+    "sample",
+    "stream",
 ]

@@ -4,6 +4,8 @@ from typing import Any
 
 from jaxattn import _validate
 from jaxattn._typing import Array
+from jaxattn.masks import Mask, SlidingWindow
+from jaxattn.masks._base import And
 
 
 def positive(**sizes: Any) -> None:
@@ -76,3 +78,125 @@ def deterministic(*choices: bool | None) -> bool:
         "dropout_rate is above 0, and nobody said whether this is training; call model.train() or "
         "model.eval() once, or pass deterministic="
     )
+
+
+def rotary_fits(rotary: Any, head_size: int) -> None:
+    """As many features as are turned there are, in pairs."""
+    size = head_size if rotary is None or rotary.size is None else rotary.size
+    if rotary is not None and (size % 2 or not 0 <= size <= head_size):
+        raise ValueError(
+            f"rotary turns pairs of features, and cannot turn {size} of a head of H = {head_size} "
+            "features; choose an even head size (qkv_features / num_heads), or a Rotary(size=...) "
+            "that is even and not larger"
+        )
+
+
+def counted(inputs_q: Array, inputs_k: Array) -> None:
+    """Tokens that can be counted without a doubt about where both sides begin."""
+    if inputs_q.shape[-2] != inputs_k.shape[-2]:
+        raise ValueError(
+            f"rotary needs positions for T = {inputs_q.shape[-2]} queries and S = "
+            f"{inputs_k.shape[-2]} keys: nothing says where they stand to each other; pass "
+            "positions and key_positions"
+        )
+
+
+def positional(name: str, x: Any, kind: type, hint: str) -> None:
+    """None or a function of positions, where an array would have no meaning."""
+    if x is not None and not isinstance(x, kind):
+        raise TypeError(
+            f"{name} must be a {kind.__name__} of jaxattn, which is a function of positions, got "
+            f"{type(x).__name__}; with a cache tokens have positions and no fixed places: wrap an "
+            f"array as {hint}"
+        )
+
+
+def same_batch(inputs: Array, length: Array) -> None:
+    """Inputs and cache have the same batch axes."""
+    if inputs.shape[:-2] != length.shape:
+        raise ValueError(
+            f"inputs [*B, T, D] and the cache must share *B, got {list(inputs.shape[:-2])} and "
+            f"{list(length.shape)}; make the cache with init_cache(batch={inputs.shape[:-2]}, ...)"
+        )
+
+
+def one_mask(given: Any, own: Mask | None) -> Any:
+    """The call's mask and the layer's own."""
+    if own is None or given is None:
+        return own if given is None else given
+    positional("mask", given, Mask, "jaxattn.masks.Dense(array): this layer has a mask of its own")
+    return given & own
+
+
+def one_bias(given: Any, own: Any) -> Any:
+    """The call's bias or the layer's own."""
+    if own is None:
+        return given
+    if given is not None:
+        raise ValueError(
+            "bias was given, and the layer has one of its own (Scoring.bias); give one that has "
+            "both, as a function of positions"
+        )
+    return own()
+
+
+def window_fits(mask: Any, length: int) -> None:
+    """A ring of `length` tokens holds all that the mask lets a query see."""
+    seen = reach(mask)
+    if seen is None or seen > length:
+        raise ValueError(
+            f"a ring of C = {length} tokens (wraps=True) needs a layer whose mask looks at most C "
+            f"tokens back, itself included, got Scoring(mask={mask!r}); give it "
+            f"SlidingWindow(left={length - 1}, right=0), or a cache that does not wrap"
+        )
+
+
+def reach(mask: Any) -> int | None:
+    """How many tokens back a mask looks, the query's own included; None for no limit known."""
+    if isinstance(mask, SlidingWindow):
+        return None if mask.left is None else mask.left + 1
+    if isinstance(mask, And):
+        sides = [seen for side in mask.children() if (seen := reach(side)) is not None]
+        return min(sides, default=None)
+    return None
+
+
+def context_is_due(context: Any, cross_attention: Any) -> None:
+    """A context comes exactly where it is attended to."""
+    if (context is None) != (cross_attention is None):
+        raise ValueError(
+            "context was given to a block without cross-attention; make it with cross_attention="
+            if context is not None
+            else "context is missing: this block attends to one; pass what an encoder made of it"
+        )
+
+
+def caches(cache: Any, layers: int) -> None:
+    """One cache for each layer."""
+    if not isinstance(cache, tuple) or len(cache) != layers:
+        count = len(cache) if isinstance(cache, tuple) else type(cache).__name__
+        raise ValueError(
+            f"cache must be a tuple of L = {layers} caches, one for each layer, got {count}; make "
+            "it with init_cache(batch, length)"
+        )
+
+
+def stack_or_sizes(stack: Any, width: int, **sizes: Any) -> None:
+    """Either a finished stack of this width, or the sizes of one."""
+    if stack is None:
+        positive(**sizes)
+        return
+    given = [name for name, size in sizes.items() if size is not None]
+    if given:
+        raise ValueError(f"{', '.join(given)} were given beside a stack, which has its own")
+    if stack.width != width:
+        raise ValueError(f"stack must be of width D = {width}, got {stack.width}")
+
+
+def within_context(size: int, context: int, got: str) -> None:
+    """Learned positions reach this far."""
+    if size > context:
+        raise ValueError(
+            f"tokens must be [*B, T] with T ≤ context = {context}, got {got}; cut them, "
+            'make a model of larger context, or choose positions="sinusoidal"'
+        )

@@ -1,9 +1,13 @@
 """What the module tests share."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+
+from tests import calls
 
 
 def normal(seed, *shape, dtype=jnp.float64):
@@ -37,6 +41,17 @@ def shapes(make):
 def call(module, *args, **kwargs):
     """The module's output, compiled as a whole."""
     return module(*args, **kwargs)
+
+
+def run(function, module, *args, static=(), **kwargs):
+    """`function(module, *args, **static, **kwargs)`, compiled quickly; no state of it is kept."""
+    graph, state = nnx.split(module)
+    return _run(function, tuple(dict(static).items()), graph, state, args, kwargs)
+
+
+@functools.partial(calls.jit, static_argnums=(0, 1, 2))
+def _run(function, static, graph, state, args, kwargs):
+    return function(nnx.merge(graph, state), *args, **dict(static), **kwargs)
 
 
 @nnx.jit

@@ -132,7 +132,7 @@ def fresh():
 
 
 def test_initial_deviations(fresh):
-    block = fresh.blocks[1]
+    block = fresh.stack.blocks[1]
     for parameter, deviation in (
         (fresh.embed.embedding, 0.02),
         (fresh.positions.embedding, 0.02),

@@ -1,5 +1,7 @@
 """MultiHeadAttention: Flax's parameters, jaxattn's semantics."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,19 +9,20 @@ import pytest
 from flax import nnx
 
 from jaxattn.masks import Causal, Lengths
-from jaxattn.nn import MultiHeadAttention
+from jaxattn.nn import MultiHeadAttention, Projections, Scoring
 from tests import jaxprs
 from tests.nn.modules import call, mapped, normal, shapes, shuffled
 from tests.tolerances import error
 
+NORMALISED = Scoring(normalize_qk=True)
 CONFIGURATIONS = {
-    "self": {},
-    "wide": dict(qkv_features=20, out_features=3),
-    "cross": dict(in_kv_features=5),
-    "grouped": dict(num_kv_heads=2),
-    "one key head, normalised": dict(qkv_features=32, num_kv_heads=1, normalize_qk=True),
-    "normalised": dict(normalize_qk=True),
-    "no bias": dict(use_bias=False),
+    "self": ({}, {}),
+    "wide": (dict(qkv_features=20, out_features=3), {}),
+    "cross": (dict(in_kv_features=5), {}),
+    "grouped": (dict(num_kv_heads=2), {}),
+    "one key head, normalised": (dict(qkv_features=32, num_kv_heads=1), dict(normalize_qk=True)),
+    "normalised": ({}, dict(normalize_qk=True)),
+    "no bias": ({}, dict(use_bias=False)),
 }
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 
@@ -30,10 +33,27 @@ def layer(**options):
     return shuffled(lambda: MultiHeadAttention(4, 8, rngs=nnx.Rngs(0), **options))
 
 
-@pytest.mark.parametrize("options", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def test_parameters_are_those_of_flax(options):
+def in_our_words(sizes, words):
+    """Flax's options as ours."""
+    projections = {name: x for name, x in words.items() if name == "use_bias"}
+    scoring = {name: x for name, x in words.items() if name == "normalize_qk"}
+    return dict(sizes, projections=Projections(**projections), scoring=Scoring(**scoring))
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_parameters_are_those_of_flax(name):
+    sizes, words = CONFIGURATIONS[name]
+    options = in_our_words(sizes, words)
     ours = shapes(lambda: MultiHeadAttention(4, 8, rngs=nnx.Rngs(0), **options))
-    assert ours == shapes(lambda: nnx.MultiHeadAttention(4, 8, rngs=nnx.Rngs(0), **options))
+    assert ours == shapes(lambda: nnx.MultiHeadAttention(4, 8, rngs=nnx.Rngs(0), **sizes, **words))
+
+
+def test_at_most_twelve_arguments_begun_as_flax_does():
+    ours, theirs = (
+        list(inspect.signature(Module).parameters)
+        for Module in (MultiHeadAttention, nnx.MultiHeadAttention)
+    )
+    assert len(ours) <= 12 and ours[:6] == theirs[:6]
 
 
 def test_same_seed_starts_at_the_numbers_of_flax():
@@ -47,11 +67,12 @@ def test_same_seed_starts_at_the_numbers_of_flax():
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", ["self", "cross", "one key head, normalised"])
 def test_a_state_of_flax_gives_the_outputs_of_flax(name, dtype):
-    options = dict(**CONFIGURATIONS[name], param_dtype=dtype)
+    sizes, words = CONFIGURATIONS[name]
+    sizes = dict(sizes, param_dtype=dtype)
     # With a rate, Flax takes the path that really computes in float64.
-    rate = dict(dropout_rate=0.1, deterministic=True, decode=False)
-    theirs = shuffled(lambda: nnx.MultiHeadAttention(4, 8, rngs=nnx.Rngs(0), **rate, **options))
-    ours = layer(**options)
+    rate = dict(dropout_rate=0.1, deterministic=True, decode=False, **words)
+    theirs = shuffled(lambda: nnx.MultiHeadAttention(4, 8, rngs=nnx.Rngs(0), **rate, **sizes))
+    ours = layer(**in_our_words(sizes, words))
     nnx.update(ours, nnx.state(theirs, nnx.Param))
     inputs = [normal(1, 2, 6, 8, dtype=dtype)]
     if name == "cross":
@@ -85,7 +106,7 @@ def test_grouped_is_repeated_key_heads():
 
 
 def test_permutation_equivariance():
-    module, x, order = layer(normalize_qk=True), normal(1, 2, 6, 8), jnp.array([3, 0, 5, 1, 2, 4])
+    module, x, order = layer(scoring=NORMALISED), normal(1, 2, 6, 8), jnp.array([3, 0, 5, 1, 2, 4])
     assert error(call(module, x[:, order]), call(module, x)[:, order]) <= 1e-14
     masked = {"mask": Causal()}
     moved = error(call(module, x[:, order], **masked), call(module, x, **masked)[:, order])
@@ -93,7 +114,7 @@ def test_permutation_equivariance():
 
 
 def test_causal_jacobian_is_zero_above_the_diagonal():
-    module, x = layer(num_kv_heads=2, normalize_qk=True), normal(1, 5, 8)
+    module, x = layer(num_kv_heads=2, scoring=NORMALISED), normal(1, 5, 8)
     graph, state = nnx.split(module)
     jacobian = jax.jacrev(lambda x: nnx.merge(graph, state)(x, mask=Causal()))
     size = np.abs(jax.jit(jacobian)(x)).max(axis=(1, 3))
@@ -110,7 +131,7 @@ def test_any_number_of_batch_axes():
 
 
 def test_gradient_is_the_slope():
-    module, x = layer(num_kv_heads=2, normalize_qk=True), normal(1, 2, 5, 8)
+    module, x = layer(num_kv_heads=2, scoring=NORMALISED), normal(1, 2, 5, 8)
     graph, state = nnx.split(module)
     direction = jax.tree.map(lambda p: normal(9, *p.shape), state)
 
@@ -125,7 +146,7 @@ def test_gradient_is_the_slope():
 
 @pytest.mark.parametrize("normalize_qk", [False, True])
 def test_bfloat16_computes_in_it_and_keeps_parameters(normalize_qk):
-    options = dict(normalize_qk=normalize_qk, param_dtype=jnp.float32)
+    options = dict(scoring=Scoring(normalize_qk=normalize_qk), param_dtype=jnp.float32)
     module, x = layer(dtype=jnp.bfloat16, **options), normal(1, 2, 6, 8, dtype=jnp.float32)
     out = call(module, x)
     assert out.dtype == jnp.bfloat16
@@ -161,7 +182,8 @@ def test_dropout_is_independent_over_examples_heads_and_calls():
 
 
 def test_dropout_keeps_the_mean():
-    module, x = layer(dropout_rate=0.25, deterministic=False), normal(1, 6, 8)
+    module, x = layer(dropout_rate=0.25), normal(1, 6, 8)
+    module.train()
     many = jnp.broadcast_to(x, (4096, 6, 8))
     out, still = np.asarray(call(module, many)), call(nnx.view(module, deterministic=True), x)
     bound = 5 * out.std(axis=0) / np.sqrt(len(out))
@@ -194,7 +216,8 @@ def test_masks_are_masks_or_boolean_arrays():
     np.testing.assert_array_equal(want, call(module, x, mask=array))
     shared = call(module, x, mask=array[:, :1])
     np.testing.assert_array_equal(shared[:, 0], want[:, 0])
-    noisy = layer(dropout_rate=0.5, deterministic=False)
+    noisy = layer(dropout_rate=0.5)
+    noisy.train()
     assert call(noisy, x, mask=array[:, :1]).shape == x.shape
 
 
@@ -221,7 +244,7 @@ def test_bias_is_added_to_scores():
 
 
 def test_precision_reaches_every_product():
-    module, x = layer(precision=jax.lax.Precision.HIGH), normal(1, 4, 8)
+    module, x = layer(projections=Projections(precision=jax.lax.Precision.HIGH)), normal(1, 4, 8)
     products = jaxprs.dots(jax.make_jaxpr(module)(x))
     high = (jax.lax.Precision.HIGH, jax.lax.Precision.HIGH)
     assert [e.params["precision"] for e in products] == [high] * 6

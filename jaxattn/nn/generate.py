@@ -1,0 +1,227 @@
+"""From a prompt to more tokens, one after the other. Letters: see `jaxattn._typing`.
+
+A model here is any module with `init_cache(batch, length)` and `extend(tokens, cache, valid=...) ->
+(logits, cache)`. V is the vocabulary, U the number of steps.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxattn._typing import Array, Bool, Float, Int, PRNGKey
+from jaxattn.nn import _checks
+from jaxattn.nn.sampling import check_sampling, sample
+
+
+class Generated(NamedTuple):
+    """Generated tokens, how many of them count, and the cache before the last of them.
+
+    `tokens` int32 `[*B, U]`; `counts` int32 `[*B]`: up to and with the stop token, behind which
+    there are only stop tokens; `cache`: everything but the last column of tokens is in it, so
+    `generate(model, tokens[..., -1:], cache=cache, ...)` goes on.
+    """
+
+    tokens: Int[Array, "*B U"]
+    counts: Int[Array, "*B"]
+    cache: Any
+
+
+class _State(NamedTuple):
+    """What a step starts from."""
+
+    cache: Any
+    logits: Float[Array, "*B V"]
+    ended: Bool[Array, "*B"]
+
+
+STATIC = ("steps", "temperature", "top_k", "top_p", "stop")
+
+
+def generate(
+    model: Any,
+    tokens: Int[Array, "*B T"],
+    *,
+    steps: int,
+    cache: Any = None,
+    valid: Bool[Array, "*B T"] | None = None,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop: int | None = None,
+    key: PRNGKey | None = None,
+) -> Generated:
+    """Continue prompts by `steps` tokens: one compiled program, with one loop.
+
+    Args:
+      model: with `init_cache` and `extend`, for example a `LanguageModel`.
+      tokens: prompts `[*B, T]`.
+      steps: U.
+      cache: of tokens before the prompt (for an `EncoderDecoder`, of its inputs); default an empty
+        one for T + U - 1 tokens.
+      valid: boolean `[*B, T]` or `[T]`, False for padding, at the left or at the right.
+      temperature: 0 takes the most likely token, else one is drawn; see `sample`.
+      top_k: likewise.
+      top_p: likewise.
+      stop: the token that ends an example; the others go on.
+      key: of `jax.random.key`, where tokens are drawn.
+
+    Returns:
+      `Generated(tokens [*B, U], counts [*B], cache)`.
+
+    Raises:
+      TypeError: tokens are no integers.
+      ValueError: T or steps are below 1, a number is out of range, a key is missing, or the cache
+        is of another batch or too small.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from flax import nnx
+      >>> from jaxattn.nn import LanguageModel, generate
+      >>> model = LanguageModel(256, 16, layers=1, num_heads=2, context=16, rngs=nnx.Rngs(0))
+      >>> prompts = jnp.array([[72, 101, 108], [0, 72, 105]])
+      >>> valid = jnp.array([[True, True, True], [False, True, True]])
+      >>> generate(model, prompts, steps=5, valid=valid).tokens.shape
+      (2, 5)
+
+    Source: the usual one; cached keys and values as in Shazeer 2019, "Fast transformer decoding".
+    """
+    tokens = _entered(tokens, steps, temperature, top_k, top_p, key)
+    if cache is None:
+        cache = model.init_cache(tokens.shape[:-1], tokens.shape[-1] + steps - 1)
+    choose = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop=stop)
+    return _generate(model, tokens, cache, valid, key, steps=steps, **choose)
+
+
+def stream(
+    model: Any,
+    tokens: Int[Array, "*B T"],
+    *,
+    steps: int,
+    cache: Any = None,
+    valid: Bool[Array, "*B T"] | None = None,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop: int | None = None,
+    key: PRNGKey | None = None,
+) -> Iterator[Int[Array, "*B"]]:
+    """The tokens of `generate` as they come: an iterator over `[*B]`, which ends when all have.
+
+    Two programs are compiled, for the prompt and for a step.
+
+    Args, Raises: as in `generate`.
+
+    Returns:
+      an iterator of int32 `[*B]`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from flax import nnx
+      >>> from jaxattn.nn import LanguageModel, stream
+      >>> model = LanguageModel(256, 16, layers=1, num_heads=2, context=16, rngs=nnx.Rngs(0))
+      >>> len([int(token) for token in stream(model, jnp.array([72, 101]), steps=3)])
+      3
+    """
+    tokens = _entered(tokens, steps, temperature, top_k, top_p, key)
+    if cache is None:
+        cache = model.init_cache(tokens.shape[:-1], tokens.shape[-1] + steps - 1)
+    choose = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop=stop)
+    return _streamed(model, tokens, cache, valid, key, steps, choose)
+
+
+def _streamed(
+    model: Any, tokens: Array, cache: Any, valid: Any, key: Any, steps: int, choose: dict[str, Any]
+) -> Iterator[Array]:
+    state = _read_prompt(model, tokens, cache, valid)
+    for i in range(steps):
+        token, ended = _next_token(state, key, jnp.int32(i), **choose)
+        yield token
+        if bool(ended.all()) or i == steps - 1:
+            return
+        state = _step(model, state.cache, token, ended)
+
+
+@functools.partial(nnx.jit, static_argnames=STATIC)
+def _generate(
+    model: Any, tokens: Array, cache: Any, valid: Any, key: Any, *, steps: int, **choose: Any
+) -> Generated:
+    """`generate`, behind its door."""
+    graph, weights = nnx.split(model)
+
+    def write(carry: tuple[Any, Array, Array], i: Array) -> tuple[Any, Array]:
+        cache, last, ended = carry
+        state = _after(nnx.merge(graph, weights), cache, last, ended)
+        token, ended = _next_token(state, key, i, **choose)
+        return (state.cache, token, ended), token
+
+    state = _prompted(model, tokens, cache, valid)
+    first, ended = _next_token(state, key, jnp.int32(0), **choose)
+    carry, rest = jax.lax.scan(
+        write, (state.cache, first, ended), jnp.arange(1, steps, dtype=jnp.int32)
+    )
+    written = jnp.concatenate([first[..., None], jnp.moveaxis(rest, 0, -1)], axis=-1)
+    return Generated(written, _counts(written, choose["stop"]), carry[0])
+
+
+def _prompted(model: Any, tokens: Array, cache: Any, valid: Any) -> _State:
+    """The cache with the prompt, and the logits at each example's last token."""
+    logits, cache = model.extend(tokens, cache, valid=valid)
+    last = last_valid(tokens.shape, valid)
+    logits = jnp.take_along_axis(logits, last[..., None, None], axis=-2)[..., 0, :]
+    return _State(cache, logits, jnp.zeros(tokens.shape[:-1], bool))
+
+
+def _after(model: Any, cache: Any, token: Array, ended: Array) -> _State:
+    """One more token; those that ended take no place in the cache."""
+    logits, cache = model.extend(token[..., None], cache, valid=~ended[..., None])
+    return _State(cache, logits[..., 0, :], ended)
+
+
+_read_prompt = nnx.jit(_prompted)
+_step = nnx.jit(_after)
+
+
+@functools.partial(jax.jit, static_argnames=STATIC[1:])
+def _next_token(
+    state: _State, key: Any, index: Array, *, stop: int | None, **choose: Any
+) -> tuple[Array, Array]:
+    """The next token of each example, and who has ended with it."""
+    key = None if key is None else jax.random.fold_in(key, index)
+    token = sample(key, state.logits, **choose)
+    if stop is None:
+        return token, state.ended
+    token = jnp.where(state.ended, stop, token)
+    return token, state.ended | (token == stop)
+
+
+def last_valid(shape: tuple[int, ...], valid: Any) -> Int[Array, "*B"]:
+    """The place of each example's last token that is no padding, for tokens of this shape."""
+    if valid is None:
+        return jnp.full(shape[:-1], shape[-1] - 1, jnp.int32)
+    places = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
+    return jnp.max(jnp.where(jnp.broadcast_to(valid, shape), places, 0), axis=-1)
+
+
+def _counts(tokens: Array, stop: int | None) -> Array:
+    """How many tokens there are up to and with the first stop."""
+    if stop is None:
+        return jnp.full(tokens.shape[:-1], tokens.shape[-1], jnp.int32)
+    before = jnp.sum(jnp.cumsum(tokens == stop, axis=-1) == 0, axis=-1, dtype=jnp.int32)
+    return jnp.minimum(before + 1, tokens.shape[-1])
+
+
+def _entered(tokens: Any, steps: Any, temperature: Any, top_k: Any, top_p: Any, key: Any) -> Array:
+    """Tokens, when all arguments are in range."""
+    tokens = _checks.token_ids(tokens)
+    _checks.positive(steps=steps)
+    if tokens.shape[-1] == 0:
+        raise ValueError(
+            f"tokens must be [*B, T] with T ≥ 1, got shape {list(tokens.shape)}; begin with the "
+            "token that starts a text"
+        )
+    check_sampling(key, temperature, top_k, top_p)
+    return tokens
