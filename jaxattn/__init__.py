@@ -16,6 +16,10 @@ The contents page, in the order in which data flows:
     additive_attention, additive_scores    v · tanh(W q + U k)           additive.py
     multiplicative_attention,              q W · k                       multiplicative.py
       multiplicative_scores
+    linear_attention                       φ(Q) (φ(K)ᵀ V), in time T     linear.py, linear_scan.py
+      linear_attention_with_state          what comes before and after   linear.py, _linear_door.py
+      linear_attention_step, LinearState   one token                     linear.py
+    feature_maps                           elu + 1, relu, random         feature_maps.py
     masks                                  who may attend to whom        masks/
     biases                                 added to scores               biases/
     positions                              sinusoidal, rotary            positions/
@@ -33,6 +37,7 @@ from jaxattn import biases as biases
 from jaxattn import cache as cache
 from jaxattn import compat as compat
 from jaxattn import dropout as dropout
+from jaxattn import feature_maps as feature_maps
 from jaxattn import masks as masks
 from jaxattn import positions as positions
 from jaxattn.additive import additive_attention as additive_attention
@@ -41,6 +46,10 @@ from jaxattn.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from jaxattn.dispatch import attention as attention
 from jaxattn.dispatch import attention_with_weights as attention_with_weights
 from jaxattn.dispatch import partial_attention as partial_attention
+from jaxattn.linear import LinearState as LinearState
+from jaxattn.linear import linear_attention as linear_attention
+from jaxattn.linear import linear_attention_step as linear_attention_step
+from jaxattn.linear import linear_attention_with_state as linear_attention_with_state
 from jaxattn.multiplicative import multiplicative_attention as multiplicative_attention
 from jaxattn.multiplicative import multiplicative_scores as multiplicative_scores
 from jaxattn.partial import Partial as Partial
@@ -58,6 +67,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IMPLEMENTATIONS",
+    "LinearState",
     "Partial",
     "additive_attention",
     "additive_scores",
@@ -70,6 +80,10 @@ __all__ = [
     "compat",
     "cross_attention",
     "dropout",
+    "feature_maps",
+    "linear_attention",
+    "linear_attention_step",
+    "linear_attention_with_state",
     "masks",
     "merge",
     "merge_heads",

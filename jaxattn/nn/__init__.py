@@ -25,6 +25,7 @@ The contents page:
       keep_top_k, keep_top_p among which to draw                         sampling.py
     AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
     MultiplicativeAttention  q W · k, likewise                           additive.py
+    LinearAttention          attention in time T, with a state           linear.py
     RecurrentEncoderDecoder  one sequence to another, by GRUs            recurrent.py
       RecurrentEncoder       tokens to states, in both directions        recurrent.py
       RecurrentDecoder       Source to tokens, with attention or not     recurrent_decoder.py
@@ -58,6 +59,7 @@ from jaxattn.nn.gru import Recurrence as Recurrence
 from jaxattn.nn.gru import gru as gru
 from jaxattn.nn.gru import gru_step as gru_step
 from jaxattn.nn.language_model import LanguageModel as LanguageModel
+from jaxattn.nn.linear import LinearAttention as LinearAttention
 from jaxattn.nn.loss import next_token_loss as next_token_loss
 from jaxattn.nn.multi_head import MultiHeadAttention as MultiHeadAttention
 from jaxattn.nn.norm import LayerNorm as LayerNorm
@@ -101,6 +103,7 @@ __all__ = [
     "Generated",
     "LanguageModel",
     "LayerNorm",
+    "LinearAttention",
     "MultiHeadAttention",
     "MultiplicativeAttention",
     "Projections",
