@@ -19,6 +19,7 @@ The contents page, in the order in which data flows:
     linear_attention                       φ(Q) (φ(K)ᵀ V), in time T     linear.py, linear_scan.py
       linear_attention_with_state          what comes before and after   linear.py, _linear_door.py
       linear_attention_step, LinearState   one token                     linear.py
+    channel_attention, hard_sigmoid        x ∘ σ(W₂ relu(W₁ mean x))     channel.py
     feature_maps                           elu + 1, relu, random         feature_maps.py
     masks                                  who may attend to whom        masks/
     biases                                 added to scores               biases/
@@ -42,6 +43,8 @@ from jaxattn import masks as masks
 from jaxattn import positions as positions
 from jaxattn.additive import additive_attention as additive_attention
 from jaxattn.additive import additive_scores as additive_scores
+from jaxattn.channel import channel_attention as channel_attention
+from jaxattn.channel import hard_sigmoid as hard_sigmoid
 from jaxattn.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from jaxattn.dispatch import attention as attention
 from jaxattn.dispatch import attention_with_weights as attention_with_weights
@@ -77,10 +80,12 @@ __all__ = [
     "attention_with_weights",
     "biases",
     "cache",
+    "channel_attention",
     "compat",
     "cross_attention",
     "dropout",
     "feature_maps",
+    "hard_sigmoid",
     "linear_attention",
     "linear_attention_step",
     "linear_attention_with_state",

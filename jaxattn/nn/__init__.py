@@ -25,6 +25,7 @@ The contents page:
       keep_top_k, keep_top_p among which to draw                         sampling.py
     AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
     MultiplicativeAttention  q W · k, likewise                           additive.py
+    SqueezeExcitation        channel attention for images                channel.py
     LinearAttention          attention in time T, with a state           linear.py
     RecurrentEncoderDecoder  one sequence to another, by GRUs            recurrent.py
       RecurrentEncoder       tokens to states, in both directions        recurrent.py
@@ -47,6 +48,7 @@ from jaxattn.nn.attention_options import ALiBiBias as ALiBiBias
 from jaxattn.nn.attention_options import Projections as Projections
 from jaxattn.nn.attention_options import RelativeBias as RelativeBias
 from jaxattn.nn.attention_options import Scoring as Scoring
+from jaxattn.nn.channel import SqueezeExcitation as SqueezeExcitation
 from jaxattn.nn.encoder_decoder import EncoderDecoder as EncoderDecoder
 from jaxattn.nn.encoder_decoder import TextEncoder as TextEncoder
 from jaxattn.nn.feed_forward import FeedForward as FeedForward
@@ -118,6 +120,7 @@ __all__ = [
     "SelfAttention",
     "SelfAttentionLinear",
     "Source",
+    "SqueezeExcitation",
     "Stack",
     "TextEncoder",
     "TransformerBlock",
