@@ -21,6 +21,7 @@ The contents page:
     EncoderDecoder           one sequence to another                     encoder_decoder.py
     VisionTransformer        a picture to a vector                       vision.py
     generate, stream         a prompt to more tokens; Generated          generate.py
+      generate_beams         the likeliest that a beam finds             generate.py
     sample                   logits to a token                           sampling.py
       keep_top_k, keep_top_p among which to draw                         sampling.py
     AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
@@ -54,6 +55,7 @@ from jaxattn.nn.encoder_decoder import TextEncoder as TextEncoder
 from jaxattn.nn.feed_forward import FeedForward as FeedForward
 from jaxattn.nn.generate import Generated as Generated
 from jaxattn.nn.generate import generate as generate
+from jaxattn.nn.generate import generate_beams as generate_beams
 from jaxattn.nn.generate import stream as stream
 from jaxattn.nn.gru import GRU as GRU
 from jaxattn.nn.gru import GRUWeights as GRUWeights
@@ -127,6 +129,7 @@ __all__ = [
     "VisionTransformer",
     "beam_search",
     "generate",
+    "generate_beams",
     "greedy_search",
     "gru",
     "gru_step",

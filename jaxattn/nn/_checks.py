@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax
+
 from jaxattn import _validate
 from jaxattn._typing import Array
 from jaxattn.masks import Mask, SlidingWindow
@@ -200,3 +202,24 @@ def within_context(size: int, context: int, got: str) -> None:
             f"tokens must be [*B, T] with T ≤ context = {context}, got {got}; cut them, "
             'make a model of larger context, or choose positions="sinusoidal"'
         )
+
+
+def room(cache: Any, tokens: int, valid: Any) -> None:
+    """So many more tokens find a place, as far as that is known before the program runs."""
+    padding = 0 if valid is None or isinstance(valid, jax.core.Tracer) else longest_padding(valid)
+    for block in cache if isinstance(cache, tuple) else ():
+        own = getattr(block, "own", None)
+        if own is None or own.wraps or isinstance(own.length, jax.core.Tracer):
+            continue
+        held = int(own.length.max(initial=0))
+        if held + tokens - padding > own.capacity:
+            raise ValueError(
+                f"the cache holds C = {own.capacity} tokens, {held} of them taken, and prompt and "
+                f"steps need {tokens - padding} more; make it with init_cache(batch, length) of "
+                f"length {held + tokens - padding} or more"
+            )
+
+
+def longest_padding(valid: Any) -> int:
+    """How many places of the example with the most tokens are padding."""
+    return int(valid.shape[-1] - valid.sum(axis=-1).max(initial=0))

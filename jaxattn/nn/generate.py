@@ -15,12 +15,13 @@ from flax import nnx
 from jaxattn._typing import Array, Bool, Float, Int, PRNGKey
 from jaxattn.nn import _checks
 from jaxattn.nn.sampling import check_sampling, sample
+from jaxattn.nn.search import Beams, beam_search
 
 
 class Generated(NamedTuple):
     """Generated tokens, how many of them count, and the cache before the last of them.
 
-    `tokens` int32 `[*B, U]`; `counts` int32 `[*B]`: up to and with the stop token, behind which
+    `tokens` `[*B, U]` in the prompts' dtype; `counts` int32 `[*B]`: up to and with the stop token, behind which
     there are only stop tokens; `cache`: everything but the last column of tokens is in it, so
     `generate(model, tokens[..., -1:], cache=cache, ...)` goes on.
     """
@@ -92,6 +93,7 @@ def generate(
     tokens = _entered(tokens, steps, temperature, top_k, top_p, key)
     if cache is None:
         cache = model.init_cache(tokens.shape[:-1], tokens.shape[-1] + steps - 1)
+    _checks.room(cache, tokens.shape[-1] + steps - 1, valid)
     choose = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop=stop)
     return _generate(model, tokens, cache, valid, key, steps=steps, **choose)
 
@@ -116,7 +118,7 @@ def stream(
     Args, Raises: as in `generate`.
 
     Returns:
-      an iterator of int32 `[*B]`.
+      an iterator of `[*B]`, in the prompts' dtype.
 
     Example:
       >>> import jax.numpy as jnp
@@ -129,8 +131,75 @@ def stream(
     tokens = _entered(tokens, steps, temperature, top_k, top_p, key)
     if cache is None:
         cache = model.init_cache(tokens.shape[:-1], tokens.shape[-1] + steps - 1)
+    _checks.room(cache, tokens.shape[-1] + steps - 1, valid)
     choose = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop=stop)
     return _streamed(model, tokens, cache, valid, key, steps, choose)
+
+
+def generate_beams(
+    model: Any,
+    tokens: Int[Array, "*B T"],
+    *,
+    steps: int,
+    beams: int,
+    cache: Any = None,
+    valid: Bool[Array, "*B T"] | None = None,
+    stop: int | None = None,
+    length_penalty: float = 0.0,
+) -> Beams:
+    """The likeliest continuations that a beam of R finds: `beam_search` with a model and its cache.
+
+    Args:
+      model: as in `generate`; its cache's leaves begin with `*B`.
+      tokens: prompts `[*B, T]`.
+      steps: U.
+      beams: R.
+      cache: as in `generate`.
+      valid: likewise.
+      stop: likewise.
+      length_penalty: α of `beam_search`.
+
+    Returns:
+      `Beams(tokens [*B, R, U], log_probability [*B, R])`, the best first.
+
+    Raises: as in `generate`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from flax import nnx
+      >>> from jaxattn.nn import LanguageModel, generate_beams
+      >>> model = LanguageModel(9, 4, layers=1, num_heads=1, context=8, rngs=nnx.Rngs(0))
+      >>> generate_beams(model, jnp.array([[1, 2]]), steps=3, beams=4).tokens.shape
+      (1, 4, 3)
+
+    Source: Sutskever, Vinyals and Le 2014, section 3.2.
+    """
+    tokens = _entered(tokens, steps, 0, None, None, None)
+    _checks.positive(beams=beams)
+    if cache is None:
+        cache = model.init_cache(tokens.shape[:-1], tokens.shape[-1] + steps - 1)
+    _checks.room(cache, tokens.shape[-1] + steps - 1, valid)
+    end = -1 if stop is None else stop
+    options = dict(end=end, length=steps, beams=beams, length_penalty=length_penalty)
+    return _beamed(model, tokens, cache, valid, **options)
+
+
+@functools.partial(nnx.jit, static_argnames=("end", "length", "beams", "length_penalty"))
+def _beamed(model: Any, tokens: Array, cache: Any, valid: Any, **options: Any) -> Beams:
+    """The prompt but for its last token, then a beam from that one."""
+    last = last_valid(tokens.shape, valid)
+    places = jax.lax.broadcasted_iota(jnp.int32, tokens.shape, tokens.ndim - 1)
+    before = places < last[..., None]
+    before = before if valid is None else before & jnp.broadcast_to(valid, tokens.shape)
+    _, cache = model.extend(tokens, cache, valid=before)
+    start = jnp.take_along_axis(tokens, last[..., None], axis=-1)[..., 0]
+    graph, weights = nnx.split(model)
+
+    def step(cache: Any, tokens: Array) -> tuple[Any, Array]:
+        logits, cache = nnx.merge(graph, weights).extend(tokens[..., None], cache)
+        return cache, logits[..., 0, :]
+
+    return beam_search(step, cache, start, **options)
 
 
 def _streamed(
@@ -139,7 +208,7 @@ def _streamed(
     state = _read_prompt(model, tokens, cache, valid)
     for i in range(steps):
         token, ended = _next_token(state, key, jnp.int32(i), **choose)
-        yield token
+        yield token.astype(tokens.dtype)
         if bool(ended.all()) or i == steps - 1:
             return
         state = _step(model, state.cache, token, ended)
@@ -164,7 +233,8 @@ def _generate(
         write, (state.cache, first, ended), jnp.arange(1, steps, dtype=jnp.int32)
     )
     written = jnp.concatenate([first[..., None], jnp.moveaxis(rest, 0, -1)], axis=-1)
-    return Generated(written, _counts(written, choose["stop"]), carry[0])
+    counts = _counts(written, choose["stop"])
+    return Generated(written.astype(tokens.dtype), counts, carry[0])
 
 
 def _prompted(model: Any, tokens: Array, cache: Any, valid: Any) -> _State:

@@ -89,18 +89,24 @@ class Stack(nnx.Module):
 
     def _transformed(self, x: Array, context: Any, rngs: Any, options: dict[str, Any]) -> Array:
         """The blocks under remat and scan, into which keys go, and no stream of them."""
-
-        def run(x: Array, block: ResidualBlock, key: Array | None) -> Array:
-            rngs = None if key is None else nnx.Rngs(dropout=key)
-            return block(x, context, rngs=rngs, **options)
-
-        run = nnx.remat(run) if self.remat else run
         keys = split_keys(rngs, self.layers)
-        if self.scan:
-            loop = nnx.scan(run, in_axes=(nnx.Carry, 0, 0), out_axes=nnx.Carry)
-            return loop(x, self.blocks, keys)
-        for i, block in enumerate(self.blocks):
-            x = run(x, block, None if keys is None else keys[i])
+        blocks = [self.blocks] if self.scan else self.blocks
+        for i, block in enumerate(blocks):
+            graph, state = nnx.split(block)
+
+            def run(x: Array, given: Any, graph: Any = graph) -> tuple[Array, Any]:
+                state, key = given
+                block = nnx.merge(graph, state)
+                rngs = None if key is None else nnx.Rngs(dropout=key)
+                return block(x, context, rngs=rngs, **options), nnx.state(block, nnx.RngState)
+
+            run = jax.checkpoint(run) if self.remat else run
+            if self.scan:
+                x, drawn = jax.lax.scan(run, x, (state, keys))
+            else:
+                x, drawn = run(x, (state, None if keys is None else keys[i]))
+            if jax.tree.leaves(drawn) and options["deterministic"] is not True:
+                nnx.update(block, drawn)
         return x
 
     def init_cache(

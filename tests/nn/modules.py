@@ -26,8 +26,8 @@ def shuffled(make, seed=0):
     leaves = [0.5 * normal(seed + i, *x.shape, dtype=x.dtype) for i, x in enumerate(leaves)]
     nnx.update(module, jax.tree.unflatten(tree, leaves))
     keys, counts = nnx.state(module, nnx.RngKey), nnx.state(module, nnx.RngCount)
-    nnx.update(module, jax.tree.map(lambda _: jax.random.key(0), keys))
-    nnx.update(module, jax.tree.map(lambda _: jnp.uint32(0), counts))
+    nnx.update(module, jax.tree.map(lambda x: jnp.full(x.shape, jax.random.key(0)), keys))
+    nnx.update(module, jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.uint32), counts))
     return module
 
 

@@ -1,0 +1,294 @@
+"""Generation: what recomputing everything says, in one program and without recompiling."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxattn.masks import SlidingWindow
+from jaxattn.nn import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    FeedForward,
+    LanguageModel,
+    MultiHeadAttention,
+    ResidualBlock,
+    RMSNorm,
+    Scoring,
+    Stack,
+    TextEncoder,
+    TransformerBlock,
+    generate,
+    generate_beams,
+    keep_top_k,
+    keep_top_p,
+    sample,
+    stream,
+)
+from jaxattn.positions import Rotary
+from tests.nn.modules import normal, run, shuffled
+from tests.tolerances import error
+
+WIDE = dict(param_dtype=jnp.float64)
+SIZES = dict(vocabulary=11, width=8, **WIDE)
+
+
+def rotary_stack(rngs):
+    """Rotary, two key heads of four, a window of three, RMS norms, SwiGLU."""
+
+    def block(rngs):
+        scoring = Scoring(rotary=Rotary(), mask=SlidingWindow(2, 0))
+        own = MultiHeadAttention(4, 8, num_kv_heads=2, scoring=scoring, rngs=rngs, **WIDE)
+        swiglu = FeedForward(8, activation=jax.nn.silu, gated=True, rngs=rngs, **WIDE)
+        return ResidualBlock(own, swiglu, make_norm=functools.partial(RMSNorm, **WIDE))
+
+    return Stack(2, block, make_norm=functools.partial(RMSNorm, **WIDE), rngs=rngs)
+
+
+def rotary_model(rngs):
+    return LanguageModel(positions="none", tied=False, stack=rotary_stack(rngs), rngs=rngs, **SIZES)
+
+
+def gpt(rngs, **options):
+    return LanguageModel(layers=2, num_heads=2, context=10, rngs=rngs, **SIZES, **options)
+
+
+MODELS = {
+    "learned": gpt,
+    "sinusoidal": functools.partial(gpt, positions="sinusoidal"),
+    "rotary": rotary_model,
+}
+PROMPTS = jnp.array([[3, 1, 4, 1], [2, 6, 5, 3]])
+LEFT = jnp.array([[True] * 4, [False, False, True, True]])
+RIGHT = jnp.array([[True] * 4, [True, True, False, False]])
+
+
+def model(name="learned"):
+    return shuffled(lambda: MODELS[name](nnx.Rngs(0)))
+
+
+def recomputed(module, prompt, steps):
+    """Greedily, with everything computed again for each token; later tokens change nothing."""
+    written = np.zeros((1, 9), int)
+    written[0, : len(prompt)] = prompt
+    for i in range(len(prompt), len(prompt) + steps):
+        written[0, i] = run(called, module, written)[0, i - 1].argmax()
+    return written[0, len(prompt) : len(prompt) + steps]
+
+
+def called(module, *inputs):
+    return module(*inputs)
+
+
+def continued(module, tokens, valid=None, **static):
+    """`generate`, compiled quickly."""
+    return run(generate, module, tokens, valid=valid, static=static)
+
+
+@pytest.mark.parametrize("name", ["learned", "rotary"])
+def test_padded_prompts_go_on_as_each_alone(name):
+    module = model(name)
+    alone = recomputed(module, PROMPTS[0], 5)
+    for valid, prompt in ((LEFT, PROMPTS[1, 2:]), (RIGHT, PROMPTS[1, :2])):
+        got = continued(module, PROMPTS, valid, steps=5)
+        np.testing.assert_array_equal(got.tokens[0], alone)
+        np.testing.assert_array_equal(got.tokens[1], recomputed(module, prompt, 5))
+        np.testing.assert_array_equal(got.counts, [5, 5])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_step_by_step_are_those_of_all_at_once(name):
+    """Two rows of 7 and 5 tokens: 4 at once, then one by one."""
+    module = model(name)
+    tokens = jnp.array([[3, 1, 4, 1, 5, 9, 2], [0, 0, 6, 5, 3, 5, 8]])
+    valid = jnp.array([[True] * 7, [False, False] + [True] * 5])
+
+    def both(module):
+        cache, outs = module.init_cache(2, 7), []
+        for part in (slice(0, 4), slice(4, 5), slice(5, 6), slice(6, 7)):
+            logits, cache = module.extend(tokens[:, part], cache, valid=valid[:, part])
+            outs.append(logits)
+        positions = jnp.cumsum(valid, axis=-1) - 1
+        positions = jnp.where(valid, positions, -1)
+        padded = module(tokens, positions=positions)
+        return jnp.concatenate(outs, 1), padded, module(tokens[0]), module(tokens[1, 2:])
+
+    got, padded, first, second = run(both, module)
+    for rows in (got, padded):
+        assert error(rows[0], first) <= 1e-12 and error(rows[1, 2:], second) <= 1e-12
+
+
+def encoder_decoder(rngs):
+    def block(rngs):
+        own, other = (MultiHeadAttention(2, 8, rngs=rngs, **WIDE) for _ in range(2))
+        return ResidualBlock(own, FeedForward(8, rngs=rngs, **WIDE), cross_attention=other)
+
+    encoder = Encoder(1, lambda rngs: TransformerBlock(8, 2, rngs=rngs, **WIDE), rngs=rngs)
+    text = TextEncoder(11, encoder, context=6, rngs=rngs, **WIDE)
+    decoder = LanguageModel(context=9, stack=Decoder(1, block, rngs=rngs), rngs=rngs, **SIZES)
+    return EncoderDecoder(text, decoder)
+
+
+def test_encoder_decoder_reads_its_inputs_once():
+    module = shuffled(lambda: encoder_decoder(nnx.Rngs(0)))
+    inputs, seen = jnp.array([[7, 8, 9], [5, 4, 0]]), jnp.array([[True] * 3, [True, True, False]])
+    prompts = jnp.array([[1, 2], [1, 3]])
+    cache = run(lambda m: m.init_cache(2, 9, inputs, valid=seen), module)
+    got = run(generate, module, prompts, cache=cache, static=dict(steps=4))
+    written = jnp.concatenate([prompts, got.tokens], axis=1)
+    logits = run(each, module, [inputs[:1], inputs[1:, :2]], [written[:1], written[1:]])
+    for b in range(2):
+        np.testing.assert_array_equal(logits[b][0, 1:-1].argmax(-1), got.tokens[b])
+
+
+def each(module, inputs, tokens):
+    return [module(x, t) for x, t in zip(inputs, tokens, strict=True)]
+
+
+def test_one_program_whatever_the_steps():
+    traced = []
+
+    class Counted(LanguageModel):
+        def extend(self, tokens, cache, **options):
+            traced.append(tokens.shape)
+            return super().extend(tokens, cache, **options)
+
+    sizes = dict(vocabulary=11, width=4, layers=1, num_heads=1, context=40)
+    module = shuffled(lambda: Counted(rngs=nnx.Rngs(0), **sizes))
+    generate(module, PROMPTS, steps=30)
+    assert traced.count((2, 4)) == 1 and 1 <= traced.count((2, 1)) <= 2
+    traced.clear()
+    generate(module, PROMPTS + 1, steps=30)
+    assert traced == []
+    assert len(list(stream(module, PROMPTS, steps=9))) == 9
+    assert traced.count((2, 1)) == 1
+
+
+def test_stream_says_the_same_and_ends_with_all_examples():
+    sizes = dict(vocabulary=11, width=4, layers=1, num_heads=1, context=12)
+    module = shuffled(lambda: LanguageModel(rngs=nnx.Rngs(0), **sizes))
+    options = dict(steps=5, valid=LEFT, temperature=0.9, top_k=7, top_p=0.9)
+    got = jnp.stack(list(stream(module, PROMPTS, **options, key=jax.random.key(3))), axis=-1)
+    whole = functools.partial(run, generate, module, PROMPTS, valid=LEFT)
+    options.pop("valid")
+    want = whole(key=jax.random.key(3), static=options).tokens
+    np.testing.assert_array_equal(got, want)
+    assert (got != whole(key=jax.random.key(4), static=options).tokens).any()
+    stop = int(next(stream(module, PROMPTS[0], steps=1)))
+    assert [int(token) for token in stream(module, PROMPTS[0], steps=5, stop=stop)] == [stop]
+
+
+def test_stop_ends_an_example_and_not_the_others():
+    module = model()
+    free = np.asarray(continued(module, PROMPTS, LEFT, steps=6).tokens)
+    stop = int(free[0, 1])
+    got = continued(module, PROMPTS, LEFT, steps=6, stop=stop)
+    counts = []
+    for b in range(2):
+        ends = np.flatnonzero(free[b] == stop)
+        counts.append(ends[0] + 1 if len(ends) else 6)
+        np.testing.assert_array_equal(got.tokens[b, : counts[b]], free[b, : counts[b]])
+        assert (got.tokens[b, counts[b] :] == stop).all()
+    np.testing.assert_array_equal(got.counts, counts)
+    # what comes behind the end takes no place: neither does the stop token itself
+    held = [4 + counts[0] - 1, 2 + counts[1] - 1]
+    np.testing.assert_array_equal(got.cache[0].own.length, held)
+
+
+def test_goes_on_from_its_cache():
+    def both(module):
+        whole = generate(module, PROMPTS, steps=6)
+        first = generate(module, PROMPTS, steps=4, cache=module.init_cache(2, 9))
+        second = generate(module, first.tokens[:, -1:], steps=2, cache=first.cache)
+        return whole.tokens, jnp.concatenate([first.tokens, second.tokens], axis=1)
+
+    np.testing.assert_array_equal(*run(both, model()))
+
+
+def test_beams_as_many_as_there_are_beginnings_find_the_best():
+    sizes = dict(vocabulary=4, width=8, layers=1, num_heads=2, context=8, **WIDE)
+    module = shuffled(lambda: LanguageModel(rngs=nnx.Rngs(0), **sizes))
+    prompts, valid = jnp.array([[1, 2, 3], [0, 3, 0]]), jnp.array([[True] * 3, [False, True, True]])
+    static = dict(steps=3, beams=16)
+    found = run(generate_beams, module, prompts, valid=valid, static=static)
+    for b, prompt in enumerate(([1, 2, 3], [3, 0])):
+        every = [[*prompt, *rest] for rest in itertools.product(range(4), repeat=3)]
+        padded = [row + [0] * (6 - len(row)) for row in every]
+        logits = run(called, module, jnp.array(padded))
+        logs = np.asarray(jax.nn.log_softmax(logits, axis=-1))
+        first = len(prompt)
+        totals = [
+            sum(logs[n, i - 1, row[i]] for i in range(first, first + 3))
+            for n, row in enumerate(every)
+        ]
+        best = np.argsort(totals)[::-1][:4]
+        np.testing.assert_array_equal(found.tokens[b, :4], [every[n][first:] for n in best])
+        np.testing.assert_allclose(found.log_probability[b, :4], np.sort(totals)[::-1][:4], 1e-10)
+
+
+def test_greedy_is_a_beam_of_one():
+    module = model("rotary")
+    static = dict(steps=5, beams=1)
+    beams = run(generate_beams, module, PROMPTS, valid=LEFT, static=static)
+    greedy = continued(module, PROMPTS, LEFT, steps=5)
+    np.testing.assert_array_equal(beams.tokens[:, 0], greedy.tokens)
+
+
+def test_top_k_and_top_p_keep_what_they_say():
+    logits = normal(0, 5, 9)
+    order = np.sort(np.asarray(logits), axis=-1)[:, ::-1]
+    kept = np.isfinite(keep_top_k(logits, 3))
+    np.testing.assert_array_equal(kept, logits >= order[:, 2:3])
+    assert keep_top_k(logits, 9) is logits
+    shares = np.exp(order) / np.exp(order).sum(-1, keepdims=True)
+    for b, row in enumerate(np.isfinite(keep_top_p(logits, 0.6))):
+        count = int(np.searchsorted(np.cumsum(shares[b]), 0.6)) + 1
+        np.testing.assert_array_equal(row, logits[b] >= order[b, count - 1])
+    assert np.isfinite(keep_top_p(logits, 1e-9)).sum() == 5
+
+
+def test_samples_have_the_distribution():
+    logits = jnp.array([0.0, 1.0, 2.0, -1.0])
+    many = jnp.broadcast_to(logits, (20000, 4))
+    drawn = sample(jax.random.key(0), many, temperature=0.5, top_k=3)
+    got = np.bincount(drawn, minlength=4) / 20000
+    weights = np.exp(np.array([0.0, 1.0, 2.0, -np.inf]) / 0.5)
+    want = weights / weights.sum()
+    assert (np.abs(got - want) <= 5 * np.sqrt(want * (1 - want) / 20000)).all()
+    np.testing.assert_array_equal(sample(None, many[:3], temperature=0), [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("options", "error_type", "message"),
+    [
+        (dict(steps=0), ValueError, "steps must be at least 1"),
+        (dict(temperature=-1.0), ValueError, "temperature must be at least 0"),
+        (dict(temperature=float("nan")), ValueError, "temperature must be at least 0 .* got nan"),
+        (dict(temperature=0.5), ValueError, "draws tokens and needs key="),
+        (dict(top_p=0.0), ValueError, "top_p must be above 0"),
+        (dict(top_k=0), ValueError, "top_k must be at least 1"),
+        (dict(steps=20), ValueError, "T ≤ context = 10, got length = 23"),
+        (dict(tokens=jnp.zeros((2, 0), int)), ValueError, "with T ≥ 1"),
+        (dict(tokens=jnp.zeros((2, 3))), TypeError, "tokens must be an integer array"),
+        (dict(valid=jnp.ones((2, 3), bool)), ValueError, r"valid must be \[T\] or \[\*B, T\]"),
+    ],
+)
+def test_bad_input(options, error_type, message):
+    given = dict(tokens=PROMPTS, steps=3) | options
+    with pytest.raises(error_type, match=message):
+        generate(model(), **given)
+
+
+def test_a_cache_that_is_too_small_or_of_others():
+    module = model()
+    with pytest.raises(ValueError, match="holds C = 5 tokens, 0 of them taken, .* need 6 more"):
+        generate(module, PROMPTS, steps=3, cache=module.init_cache(2, 5))
+    with pytest.raises(ValueError, match=r"must share \*B"):
+        generate(module, PROMPTS, steps=3, cache=module.init_cache(3, 9))
+    with pytest.raises(ValueError, match="tuple of L = 2 caches"):
+        generate(module, PROMPTS, steps=3, cache=module.init_cache(2, 9)[:1])
