@@ -20,6 +20,8 @@ The contents page, in the order in which data flows:
       linear_attention_with_state          what comes before and after   linear.py, _linear_door.py
       linear_attention_step, LinearState   one token                     linear.py
     channel_attention, hard_sigmoid        x ∘ σ(W₂ relu(W₁ mean x))     channel.py
+    deformable_attention                   a few points of each map      deformable.py
+      sampling_locations                   where they are                deformable.py
     feature_maps                           elu + 1, relu, random         feature_maps.py
     masks                                  who may attend to whom        masks/
     biases                                 added to scores               biases/
@@ -45,6 +47,8 @@ from jaxattn.additive import additive_attention as additive_attention
 from jaxattn.additive import additive_scores as additive_scores
 from jaxattn.channel import channel_attention as channel_attention
 from jaxattn.channel import hard_sigmoid as hard_sigmoid
+from jaxattn.deformable import deformable_attention as deformable_attention
+from jaxattn.deformable import sampling_locations as sampling_locations
 from jaxattn.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from jaxattn.dispatch import attention as attention
 from jaxattn.dispatch import attention_with_weights as attention_with_weights
@@ -83,6 +87,7 @@ __all__ = [
     "channel_attention",
     "compat",
     "cross_attention",
+    "deformable_attention",
     "dropout",
     "feature_maps",
     "hard_sigmoid",
@@ -97,6 +102,7 @@ __all__ = [
     "partial_attention",
     "positions",
     "project",
+    "sampling_locations",
     "self_attention",
     "split_heads",
     "weighted_sum",

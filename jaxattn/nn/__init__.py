@@ -26,6 +26,7 @@ The contents page:
       keep_top_k, keep_top_p among which to draw                         sampling.py
     AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
     MultiplicativeAttention  q W · k, likewise                           additive.py
+    DeformableAttention      learns where to look                        deformable.py
     SqueezeExcitation        channel attention for images                channel.py
     LinearAttention          attention in time T, with a state           linear.py
     RecurrentEncoderDecoder  one sequence to another, by GRUs            recurrent.py
@@ -50,6 +51,7 @@ from jaxattn.nn.attention_options import Projections as Projections
 from jaxattn.nn.attention_options import RelativeBias as RelativeBias
 from jaxattn.nn.attention_options import Scoring as Scoring
 from jaxattn.nn.channel import SqueezeExcitation as SqueezeExcitation
+from jaxattn.nn.deformable import DeformableAttention as DeformableAttention
 from jaxattn.nn.encoder_decoder import EncoderDecoder as EncoderDecoder
 from jaxattn.nn.encoder_decoder import TextEncoder as TextEncoder
 from jaxattn.nn.feed_forward import FeedForward as FeedForward
@@ -99,6 +101,7 @@ __all__ = [
     "Beams",
     "BlockCache",
     "Decoder",
+    "DeformableAttention",
     "Encoder",
     "EncoderDecoder",
     "FeedForward",
