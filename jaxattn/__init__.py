@@ -22,6 +22,9 @@ The contents page, in the order in which data flows:
     channel_attention, hard_sigmoid        x ∘ σ(W₂ relu(W₁ mean x))     channel.py
     deformable_attention                   a few points of each map      deformable.py
       sampling_locations                   where they are                deformable.py
+    row_attention, column_attention        axial, on images              grid.py
+    neighbourhood_attention                a window on images            grid.py
+    grid_cost, GridCost                    tokens and pairs of an image  grid.py
     feature_maps                           elu + 1, relu, random         feature_maps.py
     masks                                  who may attend to whom        masks/
     biases                                 added to scores               biases/
@@ -53,6 +56,11 @@ from jaxattn.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from jaxattn.dispatch import attention as attention
 from jaxattn.dispatch import attention_with_weights as attention_with_weights
 from jaxattn.dispatch import partial_attention as partial_attention
+from jaxattn.grid import GridCost as GridCost
+from jaxattn.grid import column_attention as column_attention
+from jaxattn.grid import grid_cost as grid_cost
+from jaxattn.grid import neighbourhood_attention as neighbourhood_attention
+from jaxattn.grid import row_attention as row_attention
 from jaxattn.linear import LinearState as LinearState
 from jaxattn.linear import linear_attention as linear_attention
 from jaxattn.linear import linear_attention_step as linear_attention_step
@@ -73,6 +81,7 @@ from jaxattn.softmax import weighted_sum as weighted_sum
 __version__ = "0.1.0"
 
 __all__ = [
+    "GridCost",
     "IMPLEMENTATIONS",
     "LinearState",
     "Partial",
@@ -85,11 +94,13 @@ __all__ = [
     "biases",
     "cache",
     "channel_attention",
+    "column_attention",
     "compat",
     "cross_attention",
     "deformable_attention",
     "dropout",
     "feature_maps",
+    "grid_cost",
     "hard_sigmoid",
     "linear_attention",
     "linear_attention_step",
@@ -99,9 +110,11 @@ __all__ = [
     "merge_heads",
     "multiplicative_attention",
     "multiplicative_scores",
+    "neighbourhood_attention",
     "partial_attention",
     "positions",
     "project",
+    "row_attention",
     "sampling_locations",
     "self_attention",
     "split_heads",

@@ -93,6 +93,7 @@ def public_functions():
 
 NO_EXAMPLE = {
     "jaxattn.Partial",  # shown by merge
+    "jaxattn.GridCost",  # shown by grid_cost
     "jaxattn.cache.KVCache",  # shown by append
     "jaxattn.cache.Readable",
     "jaxattn.masks.And",  # written `&`, `|`, `~`, and shown by the package

@@ -27,6 +27,10 @@ The contents page:
     AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
     MultiplicativeAttention  q W · k, likewise                           additive.py
     DeformableAttention      learns where to look                        deformable.py
+    ConvBlock, Bottleneck    convolutions of detectors                   convolution.py, c3k2.py
+    PositionSensitiveAttention  over a small map, with a convolution     position_sensitive.py
+      PSABlock, C2PSA        and the blocks that hold it                 position_sensitive.py
+    C3k2                     bottlenecks, with attention or not          c3k2.py
     SqueezeExcitation        channel attention for images                channel.py
     LinearAttention          attention in time T, with a state           linear.py
     RecurrentEncoderDecoder  one sequence to another, by GRUs            recurrent.py
@@ -50,7 +54,10 @@ from jaxattn.nn.attention_options import ALiBiBias as ALiBiBias
 from jaxattn.nn.attention_options import Projections as Projections
 from jaxattn.nn.attention_options import RelativeBias as RelativeBias
 from jaxattn.nn.attention_options import Scoring as Scoring
+from jaxattn.nn.c3k2 import Bottleneck as Bottleneck
+from jaxattn.nn.c3k2 import C3k2 as C3k2
 from jaxattn.nn.channel import SqueezeExcitation as SqueezeExcitation
+from jaxattn.nn.convolution import ConvBlock as ConvBlock
 from jaxattn.nn.deformable import DeformableAttention as DeformableAttention
 from jaxattn.nn.encoder_decoder import EncoderDecoder as EncoderDecoder
 from jaxattn.nn.encoder_decoder import TextEncoder as TextEncoder
@@ -72,6 +79,9 @@ from jaxattn.nn.norm import LayerNorm as LayerNorm
 from jaxattn.nn.norm import RMSNorm as RMSNorm
 from jaxattn.nn.norm import layer_norm as layer_norm
 from jaxattn.nn.norm import rms_norm as rms_norm
+from jaxattn.nn.position_sensitive import C2PSA as C2PSA
+from jaxattn.nn.position_sensitive import PositionSensitiveAttention as PositionSensitiveAttention
+from jaxattn.nn.position_sensitive import PSABlock as PSABlock
 from jaxattn.nn.recurrent import RecurrentEncoder as RecurrentEncoder
 from jaxattn.nn.recurrent import RecurrentEncoderDecoder as RecurrentEncoderDecoder
 from jaxattn.nn.recurrent_decoder import RecurrentDecoder as RecurrentDecoder
@@ -100,6 +110,10 @@ __all__ = [
     "AdditiveAttention",
     "Beams",
     "BlockCache",
+    "Bottleneck",
+    "C2PSA",
+    "C3k2",
+    "ConvBlock",
     "Decoder",
     "DeformableAttention",
     "Encoder",
@@ -113,6 +127,8 @@ __all__ = [
     "LinearAttention",
     "MultiHeadAttention",
     "MultiplicativeAttention",
+    "PSABlock",
+    "PositionSensitiveAttention",
     "Projections",
     "RMSNorm",
     "Recurrence",

@@ -43,7 +43,8 @@ class DeformableAttention(nnx.Module):
       >>> from jaxattn.nn import DeformableAttention
       >>> layer = DeformableAttention(8, num_heads=2, levels=2, points=4, rngs=nnx.Rngs(0))
       >>> query, reference = jnp.ones((3, 5, 8), jnp.float32), jnp.full((3, 5, 2), 0.5)
-      >>> layer(query, reference, jnp.ones((3, 20, 8)), shapes=((4, 4), (2, 2))).shape
+      >>> value, shapes = jnp.ones((3, 20, 8)), ((4, 4), (2, 2))
+      >>> nnx.jit(layer, static_argnames='shapes')(query, reference, value, shapes=shapes).shape
       (3, 5, 8)
 
     Source: Zhu et al. 2021, "Deformable DETR", section 4.1 and appendix A.2.
