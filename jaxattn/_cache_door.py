@@ -1,5 +1,6 @@
 """Checks of what goes into a cache, without maths. Letters: see `jaxattn._typing`."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -71,3 +72,24 @@ def room(cache: Any, tokens: int, least: int, length: Array) -> None:
             f"the cache holds C = {cache.capacity} tokens, and after these {tokens} an example "
             f"has {needed}; make it larger, or let it forget the oldest with wraps=True"
         )
+
+
+def sharded_alike(cache: Any, key: Array) -> Any:
+    """The cache, on a mesh with explicit axes, sharded over batch and heads as new keys are."""
+    spec = tuple(jax.typeof(key).sharding.spec)
+    spec = spec + (None,) * (key.ndim - len(spec))
+    if not any(spec):
+        return cache
+    batch = spec[:-3]
+    held = jax.sharding.PartitionSpec(*batch, None, spec[-2], None)
+
+    def moved(name: str, to: Any) -> Array:
+        return jax.sharding.reshard(getattr(cache, name), to)
+
+    return dataclasses.replace(
+        cache,
+        key=moved("key", held),
+        value=moved("value", held),
+        positions=moved("positions", jax.sharding.PartitionSpec(*batch, None)),
+        length=moved("length", jax.sharding.PartitionSpec(*batch)),
+    )

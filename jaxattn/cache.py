@@ -169,6 +169,7 @@ def append(
        [ 0 -1 -1 -1]]
     """
     key, value = _cache_door.new_tokens(cache, key, value)
+    cache = _cache_door.sharded_alike(cache, key)
     tokens = key.shape[-3]
     positions = next_positions(cache, tokens, valid)
     length = cache.length + jnp.sum(positions >= 0, axis=-1, dtype=jnp.int32)
