@@ -17,7 +17,7 @@ from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="JAXATTN_CONFORMANCE is not set")
 
-LATER = {"LinearAttention"}
+ELSEWHERE = {"LinearAttention"}  # tests/test_linear.py
 
 
 def cases(operator):
@@ -28,7 +28,7 @@ def cases(operator):
 def test_all_cases_are_found():
     operators = [case.operator for case in onnx_cases()]
     assert len(operators) == 65 and operators.count("Attention") == 52
-    assert set(operators) == {"Attention", "RotaryEmbedding", "TensorScatter"} | LATER
+    assert set(operators) == {"Attention", "RotaryEmbedding", "TensorScatter"} | ELSEWHERE
     assert len(recorded_calls()) == 26
 
 
@@ -157,11 +157,6 @@ def test_append(case):
     got = jnp.swapaxes(cache.key, 1, 2)
     np.testing.assert_array_equal(got.reshape(past.shape), case.outputs["present_cache"])
     np.testing.assert_array_equal(cache.length, length + update.shape[-2])
-
-
-@pytest.mark.parametrize("case", [case for case in onnx_cases() if case.operator in LATER])
-def test_later(case):
-    pytest.skip(f"{case.operator}: no such function yet")
 
 
 @pytest.mark.parametrize("name", recorded_calls())

@@ -12,6 +12,7 @@ from jaxattn.masks import (
     Causal,
     Dense,
     Dilated,
+    Fixed,
     Global,
     Lengths,
     Neighbourhood,
@@ -47,6 +48,10 @@ DEFINITIONS = {
     Causal() | Prefix(5): lambda query, key: key <= query or key < 5,
     Dilated(3): lambda query, key: (query - key) % 3 == 0,
     Strided(4): lambda query, key: key in {*range(query, query - 4, -1), *range(query, -1, -4)},
+    Fixed(4): lambda query, key: key <= query and (query // 4 == key // 4 or key % 4 == 3),
+    Fixed(5, summary=2): lambda query, key: (
+        key <= query and (query // 5 == key // 5 or key % 5 in (3, 4))
+    ),
     Global((0, 7)): lambda query, key: bool({query, key} & {0, 7}),
     Global(jnp.array([7, -1, 0])): lambda query, key: bool({query, key} & {0, 7}),
     Global(()): lambda query, key: False,
@@ -192,7 +197,7 @@ def test_fewer_random_blocks_where_fewer_are_left():
 
 
 def test_alignment_is_asked_for():
-    for mask in (Strided(2), Dilated(2), Block(2), BigBird(1, 4)):
+    for mask in (Strided(2), Fixed(2), Dilated(2), Block(2), BigBird(1, 4)):
         with pytest.raises(ValueError, match='align="end"'):
             mask.dense(2, 4)
     np.testing.assert_array_equal(Strided(2, align="end").dense(2, 4), Strided(2).dense(4)[2:])
@@ -216,6 +221,7 @@ ERRORS = {
     "step": (lambda: Dilated(0), ValueError, "step must be at least 1"),
     "step type": (lambda: Dilated(1.5), TypeError, "step must be an integer"),
     "stride": (lambda: Strided(-1), ValueError, "stride must be at least 1"),
+    "summary": (lambda: Fixed(4, summary=5), ValueError, "summary must be at least 1 and at most"),
     "size": (lambda: Block(0), ValueError, "size must be at least 1"),
     "tokens": (lambda: Global((-1,)), ValueError, "tokens must be positions"),
     "token": (lambda: Global(0), TypeError, "tuple of integers"),

@@ -1,5 +1,7 @@
 """What masks say of tiles: never wrong, and as sharp as it must be for the cost to be right."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from jaxattn.masks import (
     Causal,
     Dense,
     Dilated,
+    Fixed,
     Global,
     Lengths,
     Neighbourhood,
@@ -41,6 +44,7 @@ static_masks = st.one_of(
     st.builds(SlidingWindow, border, border),
     st.builds(Dilated, small),
     st.builds(Strided, small),
+    st.builds(Fixed, st.integers(3, 9), st.integers(1, 3)),
     st.builds(Block, small),
     st.builds(Prefix, st.integers(0, 25)),
     st.builds(Global, st.lists(st.integers(0, 25), max_size=4).map(tuple)),
@@ -178,6 +182,8 @@ SHARP = {
     "dilated": (Dilated(16), 4),
     "dilated window": (SlidingWindow(left=32, right=32) & Dilated(16), 4),
     "strided": (Strided(24), 8),
+    "fixed": (Fixed(24, summary=2), 8),
+    "fixed blocks": (Fixed(32, summary=8), 8),
     "global": (SlidingWindow(left=8, right=8) | Global((0, 50)), 8),
     "global block": (SlidingWindow(left=8, right=8) | Global(tuple(range(8))), 8),
     "bigbird": (BigBird(size=8, blocks=12, random=2, seed=3), 8),
@@ -208,6 +214,24 @@ def test_a_window_costs_what_it_sees(length):
     blocks = length // 128
     assert tiles.possible.sum() == 3 * blocks - 3
     assert (tiles.possible & tiles.certain).sum() == blocks - 1
+
+
+GROWTH = {
+    "longformer": (lambda n: SlidingWindow(left=31, right=31) | Global((0,)), 4.1),
+    "bigbird": (lambda n: BigBird(size=8, blocks=n // 8, random=1), 4.1),
+    "strided": (lambda n: Strided(math.isqrt(n)), 8.2),
+    "fixed": (lambda n: Fixed(math.isqrt(n)), 8.2),
+}
+
+
+@pytest.mark.parametrize("name", GROWTH)
+def test_sparse_masks_cost_their_active_tiles(name):
+    """Four times the tokens: four times the tiles, or eight where the stride is √T, not sixteen."""
+    make, most = GROWTH[name]
+    short, long = (default_tiles(make(n), n, 8).possible.sum() for n in (1024, 4096))
+    assert 0.9 * round(most) < long / short <= most
+    short, long = (default_tiles(Causal(), n, 8).possible.sum() for n in (1024, 4096))
+    assert long / short > 15
 
 
 def test_causal_costs_half():

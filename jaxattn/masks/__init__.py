@@ -5,7 +5,7 @@ A mask is called as `mask(query_positions, key_positions) -> bool` with position
 pytrees (arrays inside are leaves), are drawn as an array by `mask.dense(T, S)` and as a picture by
 `show(mask, T, S)`.
 
-    order      Causal, SlidingWindow, Dilated, Strided
+    order      Causal, SlidingWindow, Dilated, Strided, Fixed
     length     Prefix, Lengths
     documents  Segments, Block
     far        Global, BigBird
@@ -31,6 +31,7 @@ from jaxattn.masks._base import Or as Or
 from jaxattn.masks._bigbird import BigBird as BigBird
 from jaxattn.masks._data import Dense as Dense
 from jaxattn.masks._data import Segments as Segments
+from jaxattn.masks._fixed import Fixed as Fixed
 from jaxattn.masks._global import Global as Global
 from jaxattn.masks._lengths import Lengths as Lengths
 from jaxattn.masks._lengths import Prefix as Prefix
@@ -50,6 +51,7 @@ __all__ = [
     "Causal",
     "Dense",
     "Dilated",
+    "Fixed",
     "Global",
     "Lengths",
     "Mask",
