@@ -1,10 +1,11 @@
-"""`python -m jaxattn COMMAND`: verify an attention function, and other commands to come."""
+"""`python -m jaxattn COMMAND`: verify an attention function, or time ours beside others'."""
 
 import sys
 
 USAGE = """usage: python -m jaxattn COMMAND [ARGUMENTS]
 
   verify MODULE:FUNCTION   judge an attention function by its derivatives, and say what is wrong
+  bench                    time attention, ours beside jax.nn, Flax, an einsum and PyTorch
 
 python -m jaxattn COMMAND --help tells more.
 """
@@ -16,6 +17,10 @@ def main(arguments: list[str]) -> int:
         from jaxattn.verify import cli
 
         return cli.main(arguments[1:])
+    if arguments[:1] == ["bench"]:
+        from jaxattn.bench import cli as bench
+
+        return bench.main(arguments[1:])
     asked = arguments[:1] in ([], ["-h"], ["--help"])
     print(USAGE, file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2

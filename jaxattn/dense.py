@@ -31,19 +31,23 @@ def dense_attention(inputs: Inputs) -> Dense:
     query_positions, key_positions = position_axes(inputs)
     bias = bias_array(inputs, query_positions, key_positions)
     allowed = allowed_pairs(inputs, bias, query_positions, key_positions)
-    query, key, value = without_padding(*heads_first(inputs), allowed)
+    query, key, value = heads_first(inputs)
+    if allowed is not None:
+        query, key, value = without_padding(query, key, value, allowed)
 
     scores = attention_scores(query, key, inputs.scale, precision=inputs.precision)
     if inputs.softcap is not None:
         scores = soft_cap(scores, inputs.softcap)
     if inputs.score_mod is not None:
-        # Zero first: a modification may be infinitely steep where nobody looks.
-        scores = jnp.where(allowed, scores, 0)
+        if allowed is not None:
+            # Zero first: a modification may be infinitely steep where nobody looks.
+            scores = jnp.where(allowed, scores, 0)
         scores = modify(inputs.score_mod, scores, query_positions, key_positions)
     if bias is not None:
         scores = scores + bias.astype(scores.dtype)
 
-    terms = exponentials(scores, allowed & (scores != -jnp.inf))
+    finite = scores != -jnp.inf
+    terms = exponentials(scores, finite if allowed is None else allowed & finite)
     weights = drop(inputs, normalise(terms), query_positions, key_positions)
     out = weighted_sum(weights, value, precision=inputs.precision)
     lse = log_or_minus_inf(terms.total, terms.shift)[..., 0]
@@ -75,9 +79,15 @@ def bias_array(inputs: Inputs, query_positions: Array, key_positions: Array) -> 
 
 def allowed_pairs(
     inputs: Inputs, bias: Array | None, query_positions: Array, key_positions: Array
-) -> Bool[Array, "*B N T S"]:
-    """Who may attend to whom: the mask, both positions ≥ 0, and no bias of -inf."""
-    parts = [query_positions >= 0, key_positions >= 0]
+) -> Bool[Array, "*B N T S"] | None:
+    """Who may attend to whom, with broadcasting ones: the mask, positions ≥ 0, no bias of -inf.
+
+    None where nothing says otherwise than that all may.
+    """
+    counted = inputs.query_positions is None and inputs.key_positions is None
+    parts = []
+    if not (counted and isinstance(inputs.query_offset, int) and inputs.query_offset >= 0):
+        parts = [query_positions >= 0, key_positions >= 0]
     if inputs.mask is not None:
         allowed = inputs.mask(query_positions, key_positions)
         allowed = _validate.pair_result("mask", allowed, *pair_sizes(inputs))
@@ -86,9 +96,7 @@ def allowed_pairs(
         parts.append(for_query_heads(inputs.pairs, inputs, axis=-3))
     if bias is not None:
         parts.append(bias != -jnp.inf)
-    queries, keys, heads, _ = inputs.sizes
-    shape = (*inputs.batch, heads, queries, keys)
-    return jnp.broadcast_to(functools.reduce(operator.and_, parts), shape)
+    return functools.reduce(operator.and_, parts) if parts else None
 
 
 def pair_sizes(inputs: Inputs) -> tuple[Any, ...]:

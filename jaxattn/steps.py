@@ -149,7 +149,7 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
             row,
             per_step(found.block, leads, key_heads),
             per_step(found.kind, leads, key_heads),
-            steps_of(plan, inputs, inputs.query),
+            steps_of(plan, inputs, scaled_query(inputs)),
         ),
     )
 
@@ -184,6 +184,13 @@ def view(layout: Layout, index: Index) -> Step:
         kind=index.kind,
         kinds=layout.kinds,
     )
+
+
+def scaled_query(inputs: Inputs) -> Array:
+    """`σ q_i` where that loses nothing: T·H products in place of T·S; else the query itself."""
+    if inputs.query.dtype != accumulator(inputs.query.dtype):
+        return inputs.query
+    return inputs.query * jnp.swapaxes(inputs.scale, -2, -3)
 
 
 def heads_first(x: Array) -> Array:

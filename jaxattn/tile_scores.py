@@ -36,7 +36,7 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
     if allowed is not None:
         query, key, value = without_padding(query, key, value, allowed)
     wide = accumulator(query.dtype)
-    scores = step.inputs.scale * group_matmul(query, key, step, wide, transpose=True)
+    scores = scaled_scores(query, key, step, wide)
     if step.inputs.softcap is not None:
         scores = soft_cap(scores, step.inputs.softcap)
     if step.inputs.score_mod is not None:
@@ -46,6 +46,12 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
     if allowed is not None:
         allowed = jnp.broadcast_to(allowed, scores.shape)
     return Scored(scores, allowed, value)
+
+
+def scaled_scores(query: Array, key: Array, step: Step, wide: jnp.dtype) -> Array:
+    """`σ Q Kᵀ`; a query as wide as the sums has been scaled by σ already."""
+    scores = group_matmul(query, key, step, wide, transpose=True)
+    return scores if query.dtype == wide else step.inputs.scale * scores
 
 
 def modified(
