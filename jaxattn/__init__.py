@@ -9,6 +9,7 @@ The contents page, in the order in which data flows:
     attention                              the primitive                 dispatch.py, _door.py
     attention_with_weights                 and its weights               dispatch.py
     partial_attention, Partial, merge      over a part of the keys       dispatch.py, partial.py
+    explain                                which would run, at what cost explanation.py
     IMPLEMENTATIONS                        what can compute it           dispatch.py
       "dense"                              the definition                dense.py
       "blockwise"                          the same at O(T) memory       blockwise.py, tiles.py,
@@ -34,6 +35,7 @@ The contents page, in the order in which data flows:
     dropout                                counted, not drawn            dropout.py
     nn                                     Flax modules (import it)      nn/
     verify                                 judge any attention (import)  verify/
+    bench                                  `python -m jaxattn bench`     bench/
 
 Importing jaxattn loads JAX and NumPy, and neither Flax nor a kernel. Letters of shapes are in
 `jaxattn._typing`; what every path promises is in README.md, "Semantics".
@@ -67,6 +69,7 @@ from jaxattn.linear import linear_attention_step as linear_attention_step
 from jaxattn.linear import linear_attention_with_state as linear_attention_with_state
 from jaxattn.multiplicative import multiplicative_attention as multiplicative_attention
 from jaxattn.multiplicative import multiplicative_scores as multiplicative_scores
+from jaxattn.explanation import explain as explain
 from jaxattn.partial import Partial as Partial
 from jaxattn.partial import merge as merge
 from jaxattn.path import cross_attention as cross_attention
@@ -99,6 +102,7 @@ __all__ = [
     "cross_attention",
     "deformable_attention",
     "dropout",
+    "explain",
     "feature_maps",
     "grid_cost",
     "hard_sigmoid",

@@ -1,10 +1,11 @@
-"""`python -m jaxattn COMMAND`: verify an attention function, or time ours beside others'."""
+"""`python -m jaxattn COMMAND`: verify an attention function, explain a call, time ours and others."""
 
 import sys
 
 USAGE = """usage: python -m jaxattn COMMAND [ARGUMENTS]
 
   verify MODULE:FUNCTION   judge an attention function by its derivatives, and say what is wrong
+  explain --length T       say which implementation would run, and what it would cost
   bench                    time attention, ours beside jax.nn, Flax, an einsum and PyTorch
 
 python -m jaxattn COMMAND --help tells more.
@@ -17,6 +18,10 @@ def main(arguments: list[str]) -> int:
         from jaxattn.verify import cli
 
         return cli.main(arguments[1:])
+    if arguments[:1] == ["explain"]:
+        from jaxattn import _explain_cli
+
+        return _explain_cli.main(arguments[1:])
     if arguments[:1] == ["bench"]:
         from jaxattn.bench import cli as bench
 

@@ -27,6 +27,7 @@ NAMES = [
     "compat",
     "cross_attention",
     "dropout",
+    "explain",
     "masks",
     "merge",
     "merge_heads",
@@ -47,11 +48,13 @@ ORDER = [
     {"_door"},
     {"_hoist", "_mesh", "dense", "tiles", "steps", "tile_scores", "blockwise"},
     {"dispatch"},
+    {"explanation"},
+    {"_explain_cli"},
     {"compat"},
     {"_one_head", "additive", "multiplicative", "channel", "_deformable_door", "deformable"},
     {"feature_maps", "linear_scan", "_linear_door", "linear", "grid"},
 ]
-OUTSIDE = {"nn", "verify"}  # not loaded by `import jaxattn`
+OUTSIDE = {"nn", "verify", "bench"}  # not loaded by `import jaxattn`
 
 
 def test_names_are_pinned():
@@ -169,6 +172,8 @@ def test_arrows(path):
             assert target == "verify", (
                 "verify judges anybody's attention, and imports nothing of ours"
             )
+        elif part == "bench":
+            assert target in {"bench", *jaxattn.__all__}, "bench times what users have"
         elif part in {"__init__", "__main__", "nn"}:
             assert part != "__init__" or target not in OUTSIDE
         else:
