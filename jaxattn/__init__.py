@@ -58,6 +58,7 @@ from jaxattn.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from jaxattn.dispatch import attention as attention
 from jaxattn.dispatch import attention_with_weights as attention_with_weights
 from jaxattn.dispatch import partial_attention as partial_attention
+from jaxattn.explanation import explain as explain
 from jaxattn.grid import GridCost as GridCost
 from jaxattn.grid import column_attention as column_attention
 from jaxattn.grid import grid_cost as grid_cost
@@ -69,7 +70,6 @@ from jaxattn.linear import linear_attention_step as linear_attention_step
 from jaxattn.linear import linear_attention_with_state as linear_attention_with_state
 from jaxattn.multiplicative import multiplicative_attention as multiplicative_attention
 from jaxattn.multiplicative import multiplicative_scores as multiplicative_scores
-from jaxattn.explanation import explain as explain
 from jaxattn.partial import Partial as Partial
 from jaxattn.partial import merge as merge
 from jaxattn.path import cross_attention as cross_attention

@@ -1,4 +1,4 @@
-"""`python -m jaxattn COMMAND`: verify an attention function, explain a call, time ours and others."""
+"""`python -m jaxattn COMMAND`: verify a function, explain a call, time ours and others."""
 
 import sys
 
