@@ -13,7 +13,8 @@ The contents page, in the order in which data flows:
     IMPLEMENTATIONS                        what can compute it           dispatch.py
       "dense"                              the definition                dense.py
       "blockwise"                          the same at O(T) memory       blockwise.py, tiles.py,
-                                                                         steps.py, tile_scores.py
+                                                                         layout.py, steps.py,
+                                                                         tile_scores.py
     additive_attention, additive_scores    v · tanh(W q + U k)           additive.py
     multiplicative_attention,              q W · k                       multiplicative.py
       multiplicative_scores

@@ -26,9 +26,10 @@ from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.biases import Bias
 from jaxattn.dense import dense_attention
+from jaxattn.layout import arrange, restore, steps_of
 from jaxattn.partial import Partial
 from jaxattn.softmax import finite_or_zero, log_or_minus_inf, positive_or_one
-from jaxattn.steps import Step, Tile, arrange, restore, steps_of, view
+from jaxattn.steps import Step, Tile, view
 from jaxattn.tile_scores import dropped, products, score_tile
 from jaxattn.tiles import EMPTY, FULL, Plan
 

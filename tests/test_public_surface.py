@@ -46,7 +46,7 @@ ORDER = [
     {"projection", "scores", "softmax", "positions", "dropout", "masks", "biases", "cache"},
     {"path", "partial"},
     {"_door"},
-    {"_hoist", "_mesh", "dense", "tiles", "steps", "tile_scores", "blockwise"},
+    {"_hoist", "_mesh", "dense", "tiles", "layout", "steps", "tile_scores", "blockwise"},
     {"dispatch"},
     {"explanation"},
     {"_explain_cli"},

@@ -1,0 +1,127 @@
+"""The layout of all inputs in steps, and of all results out of them.
+
+A step is what one block of queries needs. Letters: see `jaxattn._typing`; t and s are the sizes of
+a block. `*b` are the batch axes of a step: `*B` where steps are batched, none where they are looped
+over. Looped, a step has the G query heads of one key head.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxattn._door import Inputs
+from jaxattn._precision import accumulator
+from jaxattn._typing import Array
+from jaxattn.tiles import Plan, block_count, classify, pad_axis, position_blocks, visits
+
+
+class Index(NamedTuple):
+    """Where a step stands: example and key head (`lead`), query block, visits; and its query."""
+
+    lead: Any
+    row: Any
+    block: Any
+    kind: Any
+    query: Array
+
+
+class Layout(NamedTuple):
+    """All inputs in steps. `key` and `value` are `[leads, *b, K, S, .]`, padded to blocks."""
+
+    plan: Plan
+    inputs: Inputs
+    key: Array
+    value: Array
+    row_positions: Any
+    column_positions: Any
+    kinds: tuple[int, ...]
+    steps: Index
+
+
+def arrange(plan: Plan, inputs: Inputs) -> Layout:
+    """Cut the inputs into steps, and find out which tiles each has to visit."""
+    queries, keys, _, key_heads = inputs.sizes
+    rank = len(inputs.batch)
+    rows = position_blocks(inputs.query_positions, queries, inputs.query_offset, plan.rows, rank)
+    columns = position_blocks(inputs.key_positions, keys, 0, plan.columns, rank)
+    found = visits(classify(inputs, rows, columns), plan.looped)
+    padded = block_count(keys, plan.columns) * plan.columns
+    key, value = (pad_axis(heads_first(x), -2, padded) for x in (inputs.key, inputs.value))
+    leads = math.prod(inputs.batch) * key_heads if plan.looped else 1
+    count = block_count(queries, plan.rows)
+    number = np.arange(leads * count) if isinstance(count, int) else jnp.arange(leads * count)
+    lead, row = (x.astype(np.int32) for x in (number // count, number % count))
+    return Layout(
+        plan=plan,
+        inputs=inputs,
+        key=lead_axis(plan, key),
+        value=lead_axis(plan, value),
+        row_positions=example_axis(plan, rows.positions),
+        column_positions=example_axis(plan, columns.positions),
+        kinds=found.kinds,
+        steps=Index(
+            lead,
+            row,
+            per_step(found.block, leads, key_heads),
+            per_step(found.kind, leads, key_heads),
+            steps_of(plan, inputs, scaled_query(inputs)),
+        ),
+    )
+
+
+def scaled_query(inputs: Inputs) -> Array:
+    """`σ q_i` where that loses nothing: T·H products in place of T·S; else the query itself."""
+    if inputs.query.dtype != accumulator(inputs.query.dtype):
+        return inputs.query
+    return inputs.query * jnp.swapaxes(inputs.scale, -2, -3)
+
+
+def heads_first(x: Array) -> Array:
+    """`[*B, T, N, H] -> [*B, N, T, H]`."""
+    return jnp.swapaxes(x, -2, -3)
+
+
+def lead_axis(plan: Plan, x: Array) -> Array:
+    """`[*B, K, S, H]` as `[B·K, 1, S, H]` if looped, else `[1, *B, K, S, H]`."""
+    return x.reshape(math.prod(x.shape[:-2]), 1, *x.shape[-2:]) if plan.looped else x[None]
+
+
+def example_axis(plan: Plan, x: Array) -> Array:
+    """Positions `[*B, blocks, size]` as `[E, blocks, size]` if looped, else `[1, *B, ...]`."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) if plan.looped else x[None]
+
+
+def per_step(x: Any, leads: int, key_heads: int) -> Any:
+    """`[E, query blocks, visits]` for every step: `[steps, visits]`."""
+    numpy = np if isinstance(x, np.ndarray) else jnp
+    if x.shape[0] > 1:
+        x = numpy.repeat(x, key_heads, axis=0)
+    return numpy.broadcast_to(x, (leads, *x.shape[1:])).reshape(leads * x.shape[1], x.shape[-1])
+
+
+def steps_of(plan: Plan, inputs: Inputs, x: Array) -> Array:
+    """`[*B, T, N, F]` as `[steps, *b, N, t, F]`, padded with zeros to whole blocks."""
+    queries, _, heads, key_heads = inputs.sizes
+    count = block_count(queries, plan.rows)
+    x = pad_axis(heads_first(x), -2, count * plan.rows)
+    if plan.looped:
+        leads, group = math.prod(inputs.batch) * key_heads, heads // key_heads
+        x = jnp.swapaxes(x.reshape(leads, group, count, plan.rows, x.shape[-1]), 1, 2)
+        return x.reshape(leads * count, group, plan.rows, x.shape[-1])
+    return jnp.moveaxis(x.reshape(*x.shape[:-2], count, plan.rows, x.shape[-1]), -3, 0)
+
+
+def restore(plan: Plan, inputs: Inputs, x: Array) -> Array:
+    """The inverse of `steps_of`: `[steps, *b, N, t, F]` as `[*B, T, N, F]`."""
+    queries, _, heads, key_heads = inputs.sizes
+    count, features = block_count(queries, plan.rows), x.shape[-1]
+    if plan.looped:
+        leads = math.prod(inputs.batch) * key_heads
+        x = jnp.swapaxes(x.reshape(leads, count, *x.shape[1:]), 1, 2)
+    else:
+        x = jnp.moveaxis(x, 0, -3)
+    x = x.reshape(*inputs.batch, heads, count * plan.rows, features)
+    return heads_first(jax.lax.slice_in_dim(x, 0, queries, axis=-2))
