@@ -38,12 +38,14 @@ class TextEncoder(nnx.Module):
       >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from jaxattn.nn import Encoder, LayerNorm, TextEncoder, TransformerBlock
-      >>> rngs = nnx.Rngs(0)
-      >>> block = lambda rngs: TransformerBlock(8, 2, norm="post", rngs=rngs)
-      >>> bert = TextEncoder(100, Encoder(2, block, make_norm=None, rngs=rngs), context=16,
-      ...     kinds=2, make_norm=LayerNorm, rngs=rngs)
-      >>> tokens = jnp.array([[5, 3, 0], [7, 0, 0]])
-      >>> bert(tokens, valid=tokens > 0).shape
+      >>> def bert(tokens):
+      ...     rngs = nnx.Rngs(0)
+      ...     block = lambda rngs: TransformerBlock(8, 2, norm="post", rngs=rngs)
+      ...     encoder = Encoder(2, block, make_norm=None, rngs=rngs)
+      ...     model = TextEncoder(
+      ...         100, encoder, context=16, kinds=2, make_norm=LayerNorm, rngs=rngs)
+      ...     return model(tokens, valid=tokens > 0)
+      >>> nnx.eval_shape(bert, jnp.array([[5, 3, 0], [7, 0, 0]])).shape
       (2, 3, 8)
 
     Source: Devlin et al. 2019, "BERT", section 3.
@@ -125,20 +127,22 @@ class EncoderDecoder(nnx.Module):
       >>> from jaxattn.nn import Decoder, Encoder, EncoderDecoder, FeedForward, LanguageModel
       >>> from jaxattn.nn import MultiHeadAttention, ResidualBlock, TextEncoder, TransformerBlock
       >>> from jaxattn.nn import generate
-      >>> rngs = nnx.Rngs(0)
       >>> def block(rngs):
       ...     own, other = (MultiHeadAttention(2, 8, rngs=rngs) for _ in range(2))
       ...     return ResidualBlock(own, FeedForward(8, rngs=rngs), cross_attention=other)
-      >>> encoder = Encoder(1, lambda rngs: TransformerBlock(8, 2, rngs=rngs), rngs=rngs)
-      >>> model = EncoderDecoder(
-      ...     TextEncoder(50, encoder, context=16, rngs=rngs),
-      ...     LanguageModel(50, 8, context=16, stack=Decoder(1, block, rngs=rngs), rngs=rngs))
-      >>> source, target = jnp.array([[5, 6, 7]]), jnp.array([[1, 2]])
-      >>> model(source, target).shape
-      (1, 2, 50)
-      >>> cache = model.init_cache(1, 16, source)
-      >>> generate(model, jnp.array([[1]]), steps=4, cache=cache).tokens.shape
-      (1, 4)
+      >>> def both(source, target):
+      ...     rngs = nnx.Rngs(0)
+      ...     encoder = Encoder(1, lambda rngs: TransformerBlock(8, 2, rngs=rngs), rngs=rngs)
+      ...     decoder = Decoder(1, block, rngs=rngs)
+      ...     model = EncoderDecoder(
+      ...         TextEncoder(50, encoder, context=16, rngs=rngs),
+      ...         LanguageModel(50, 8, context=16, stack=decoder, rngs=rngs))
+      ...     cache = model.init_cache(1, 16, source)
+      ...     written = generate(model, target[:, :1], steps=4, cache=cache)
+      ...     return model(source, target), written.tokens
+      >>> logits, tokens = nnx.eval_shape(both, jnp.array([[5, 6, 7]]), jnp.array([[1, 2]]))
+      >>> logits.shape, tokens.shape
+      ((1, 2, 50), (1, 4))
 
     Source: Vaswani et al. 2017, section 3.1.
     """

@@ -21,9 +21,9 @@ from jaxattn.nn.search import Beams, beam_search
 class Generated(NamedTuple):
     """Generated tokens, how many of them count, and the cache before the last of them.
 
-    `tokens` `[*B, U]` in the prompts' dtype; `counts` int32 `[*B]`: up to and with the stop token, behind which
-    there are only stop tokens; `cache`: everything but the last column of tokens is in it, so
-    `generate(model, tokens[..., -1:], cache=cache, ...)` goes on.
+    `tokens` `[*B, U]` in the prompts' dtype; `counts` int32 `[*B]`: up to and with the stop token,
+    behind which there are only stop tokens; `cache`: everything but the last column of tokens is in
+    it, so `generate(model, tokens[..., -1:], cache=cache, ...)` goes on.
     """
 
     tokens: Int[Array, "*B U"]
@@ -79,11 +79,14 @@ def generate(
         is of another batch or too small.
 
     Example:
+      Two prompts, of which the second is padded:
+
       >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from jaxattn.nn import LanguageModel, generate
-      >>> model = LanguageModel(256, 16, layers=1, num_heads=2, context=16, rngs=nnx.Rngs(0))
-      >>> prompts = jnp.array([[72, 101, 108], [0, 72, 105]])
+      >>> sizes = dict(vocabulary=99, width=4, layers=1, num_heads=1, context=16)
+      >>> model = nnx.jit(lambda: LanguageModel(rngs=nnx.Rngs(0), **sizes))()
+      >>> prompts = jnp.array([[72, 10, 8], [0, 72, 5]])
       >>> valid = jnp.array([[True, True, True], [False, True, True]])
       >>> generate(model, prompts, steps=5, valid=valid).tokens.shape
       (2, 5)
@@ -124,8 +127,9 @@ def stream(
       >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from jaxattn.nn import LanguageModel, stream
-      >>> model = LanguageModel(256, 16, layers=1, num_heads=2, context=16, rngs=nnx.Rngs(0))
-      >>> len([int(token) for token in stream(model, jnp.array([72, 101]), steps=3)])
+      >>> sizes = dict(vocabulary=99, width=4, layers=1, num_heads=1, context=16)
+      >>> model = nnx.jit(lambda: LanguageModel(rngs=nnx.Rngs(0), **sizes))()
+      >>> len([int(token) for token in stream(model, jnp.array([72, 10]), steps=3)])
       3
     """
     tokens = _entered(tokens, steps, temperature, top_k, top_p, key)
@@ -168,7 +172,8 @@ def generate_beams(
       >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from jaxattn.nn import LanguageModel, generate_beams
-      >>> model = LanguageModel(9, 4, layers=1, num_heads=1, context=8, rngs=nnx.Rngs(0))
+      >>> sizes = dict(vocabulary=9, width=4, layers=1, num_heads=1, context=8)
+      >>> model = nnx.jit(lambda: LanguageModel(rngs=nnx.Rngs(0), **sizes))()
       >>> generate_beams(model, jnp.array([[1, 2]]), steps=3, beams=4).tokens.shape
       (1, 4, 3)
 

@@ -54,20 +54,20 @@ class LanguageModel(nnx.Module):
     the residual with 1/(2 L fan-in), so that its size does not grow with depth.
 
     Example:
+      All tokens at once, and in two parts with a cache:
+
+      >>> import jax
       >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from jaxattn.nn import LanguageModel
-      >>> model = LanguageModel(256, 16, layers=2, num_heads=2, context=8, rngs=nnx.Rngs(0))
-      >>> model(jnp.array([[72, 101, 108, 108, 111]])).shape
-      (1, 5, 256)
-
-      One token after the other:
-
-      >>> cache = model.init_cache(batch=1, length=8)
-      >>> logits, cache = model.extend(jnp.array([[72, 101, 108]]), cache)
-      >>> logits, cache = model.extend(jnp.array([[108]]), cache)
-      >>> logits.shape
-      (1, 1, 256)
+      >>> def both(tokens):
+      ...     model = LanguageModel(256, 16, layers=1, num_heads=2, context=8, rngs=nnx.Rngs(0))
+      ...     first, cache = model.extend(tokens[:, :4], model.init_cache(batch=1, length=8))
+      ...     second, cache = model.extend(tokens[:, 4:], cache)
+      ...     return model(tokens), second
+      >>> logits, last = jax.jit(both)(jnp.array([[72, 101, 108, 108, 111]]))
+      >>> logits.shape, last.shape
+      ((1, 5, 256), (1, 1, 256))
 
     Source: Radford et al. 2019, GPT-2, section 2.3 (arrangement, residual scale); Press and Wolf
       2017 (tied head).

@@ -42,24 +42,24 @@ class MultiHeadAttention(nnx.Module):
       ValueError: heads do not divide, the rate lies outside [0, 1), or rotary does not fit H.
 
     Example:
+      All tokens at once, and in two parts with a cache:
+
+      >>> import jax
       >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from jaxattn.masks import Causal
       >>> from jaxattn.nn import MultiHeadAttention, Scoring
       >>> from jaxattn.positions import Rotary
-      >>> layer = MultiHeadAttention(
-      ...     4, 16, num_kv_heads=2, scoring=Scoring(rotary=Rotary()), rngs=nnx.Rngs(0))
-      >>> x = jnp.ones((3, 5, 16), jnp.float32)
-      >>> layer(x, mask=Causal()).shape
-      (3, 5, 16)
-
-      The same tokens in two parts, with a cache:
-
-      >>> cache = layer.init_cache(batch=3, length=8)
-      >>> first, cache = layer.extend(x[:, :3], cache)
-      >>> second, cache = layer.extend(x[:, 3:], cache)
-      >>> second.shape
-      (3, 2, 16)
+      >>> def both(x):
+      ...     layer = MultiHeadAttention(
+      ...         4, 16, num_kv_heads=2, scoring=Scoring(rotary=Rotary()), rngs=nnx.Rngs(0))
+      ...     cache = layer.init_cache(batch=3, length=8)
+      ...     first, cache = layer.extend(x[:, :3], cache)
+      ...     second, cache = layer.extend(x[:, 3:], cache)
+      ...     return layer(x, mask=Causal()), jnp.concatenate([first, second], axis=1)
+      >>> whole, parts = jax.jit(both)(jax.random.normal(jax.random.key(0), (3, 5, 16)))
+      >>> bool(jnp.allclose(whole, parts, atol=1e-5))
+      True
 
     Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023 (grouped); Dehghani et al.
       2023, "Scaling vision transformers to 22 billion parameters" (normalised query and key).

@@ -37,8 +37,8 @@ class Stack(nnx.Module):
       >>> from flax import nnx
       >>> from jaxattn.nn import Stack, TransformerBlock
       >>> block = lambda rngs: TransformerBlock(8, num_heads=2, rngs=rngs)
-      >>> stack = Stack(3, block, scan=True, remat=True, rngs=nnx.Rngs(0))
-      >>> stack(jnp.ones((2, 5, 8), jnp.float32)).shape
+      >>> make = lambda: Stack(3, block, scan=True, remat=True, rngs=nnx.Rngs(0))
+      >>> nnx.eval_shape(lambda x: make()(x), jnp.ones((2, 5, 8))).shape
       (2, 5, 8)
 
     Source: Chen et al. 2016, "Training deep nets with sublinear memory cost" (remat).
@@ -154,9 +154,10 @@ class Encoder(Stack):
       >>> from flax import nnx
       >>> from jaxattn.masks import Lengths
       >>> from jaxattn.nn import Encoder, TransformerBlock
-      >>> encoder = Encoder(2, lambda rngs: TransformerBlock(8, 2, rngs=rngs), rngs=nnx.Rngs(0))
-      >>> x = jnp.ones((2, 5, 8), jnp.float32)
-      >>> encoder(x, mask=Lengths(key=jnp.array([5, 3]))).shape
+      >>> block = lambda rngs: TransformerBlock(8, 2, rngs=rngs)
+      >>> def encoded(x):
+      ...     return Encoder(2, block, rngs=nnx.Rngs(0))(x, mask=Lengths(key=jnp.array([5, 3])))
+      >>> nnx.eval_shape(encoded, jnp.ones((2, 5, 8))).shape
       (2, 5, 8)
 
     Source: Vaswani et al. 2017, section 3.1.
@@ -175,8 +176,9 @@ class Decoder(Stack):
       >>> def block(rngs):
       ...     own, other = (MultiHeadAttention(2, 8, rngs=rngs) for _ in range(2))
       ...     return ResidualBlock(own, FeedForward(8, rngs=rngs), cross_attention=other)
-      >>> decoder = Decoder(2, block, rngs=nnx.Rngs(0))
-      >>> decoder(jnp.ones((1, 3, 8), jnp.float32), jnp.ones((1, 7, 8), jnp.float32)).shape
+      >>> def decoded(x, context):
+      ...     return Decoder(2, block, rngs=nnx.Rngs(0))(x, context)
+      >>> nnx.eval_shape(decoded, jnp.ones((1, 3, 8)), jnp.ones((1, 7, 8))).shape
       (1, 3, 8)
 
     Source: Vaswani et al. 2017, section 3.1.

@@ -74,13 +74,14 @@ class ResidualBlock(nnx.Module):
       >>> from jaxattn.nn import FeedForward, MultiHeadAttention, Projections, ResidualBlock
       >>> from jaxattn.nn import RMSNorm, Scoring
       >>> from jaxattn.positions import Rotary
-      >>> rngs = nnx.Rngs(0)
-      >>> attention = MultiHeadAttention(4, 16, num_kv_heads=2, rngs=rngs,
-      ...     projections=Projections(use_bias=False), scoring=Scoring(rotary=Rotary()))
-      >>> swiglu = FeedForward(
-      ...     16, 40, activation=jax.nn.silu, gated=True, use_bias=False, rngs=rngs)
-      >>> block = ResidualBlock(attention, swiglu, make_norm=RMSNorm, rngs=rngs)
-      >>> block(jnp.ones((3, 5, 16), jnp.float32), mask=Causal()).shape
+      >>> def llama(x):
+      ...     rngs = nnx.Rngs(0)
+      ...     attention = MultiHeadAttention(4, 16, num_kv_heads=2, rngs=rngs,
+      ...         projections=Projections(use_bias=False), scoring=Scoring(rotary=Rotary()))
+      ...     swiglu = FeedForward(
+      ...         16, 40, activation=jax.nn.silu, gated=True, use_bias=False, rngs=rngs)
+      ...     return ResidualBlock(attention, swiglu, make_norm=RMSNorm)(x, mask=Causal())
+      >>> nnx.eval_shape(llama, jnp.ones((3, 5, 16))).shape
       (3, 5, 16)
 
     Source: Vaswani et al. 2017, section 3.1; Xiong et al. 2020, "On layer normalization in the

@@ -39,10 +39,11 @@ class VisionTransformer(nnx.Module):
       >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from jaxattn.nn import Encoder, TransformerBlock, VisionTransformer
-      >>> rngs = nnx.Rngs(0)
-      >>> encoder = Encoder(2, lambda rngs: TransformerBlock(16, 2, rngs=rngs), rngs=rngs)
-      >>> model = VisionTransformer((8, 12), 4, encoder, classes=10, rngs=rngs)
-      >>> model(jnp.ones((3, 8, 12, 3), jnp.float32)).shape
+      >>> def logits(picture):
+      ...     rngs = nnx.Rngs(0)
+      ...     encoder = Encoder(2, lambda rngs: TransformerBlock(16, 2, rngs=rngs), rngs=rngs)
+      ...     return VisionTransformer((8, 12), 4, encoder, classes=10, rngs=rngs)(picture)
+      >>> nnx.eval_shape(logits, jnp.ones((3, 8, 12, 3))).shape
       (3, 10)
 
     Source: Dosovitskiy et al. 2021, "An image is worth 16x16 words", section 3.1.
