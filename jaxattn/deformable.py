@@ -151,8 +151,7 @@ def _pixels(place: Float[Array, "*B T P"], size: int) -> tuple[Array, Array]:
     """A coordinate in cells, and whether any cell is near; 0 where none is."""
     pixel = place * size - 0.5
     inside = (pixel >= -1) & (pixel < size)
-    # Selected before the product: infinity · 0 would be NaN in a derivative.
-    return jnp.where(inside, jnp.where(inside, place, 0.5 / size) * size - 0.5, 0), inside
+    return jnp.where(inside, pixel, 0), inside
 
 
 def _gather(cells: Float[Array, "*B S Hv"], index: Array) -> Float[Array, "*B T P Hv"]:

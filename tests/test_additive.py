@@ -9,7 +9,7 @@ import jaxattn
 from jaxattn.masks import Causal, Lengths
 from tests import oracle
 from tests.calls import jit
-from tests.differentiation import check_derivatives
+from tests.differentiation import check_derivatives, orders
 from tests.tolerances import FORWARD, assert_close, error
 
 
@@ -154,13 +154,21 @@ def test_no_keys_give_zero():
     assert_close(jaxattn.additive_attention(query, key, value, *weights), np.zeros((3, 2)))
 
 
-def test_derivatives_of_additive():
+@orders
+def test_derivatives_of_additive(reverse):
     mask = jnp.tri(3, 5, dtype=bool)
-    check_derivatives(lambda *x: jaxattn.additive_attention(*x, mask=mask), *additive_operands(()))
+    check_derivatives(
+        lambda *x: jaxattn.additive_attention(*x, mask=mask),
+        *additive_operands(()),
+        reverse=reverse,
+    )
 
 
-def test_derivatives_of_multiplicative():
-    check_derivatives(jaxattn.multiplicative_attention, *arrays((3, 4), (5, 6), (5, 2), (4, 6)))
+@orders
+def test_derivatives_of_multiplicative(reverse):
+    check_derivatives(
+        jaxattn.multiplicative_attention, *arrays((3, 4), (5, 6), (5, 2), (4, 6)), reverse=reverse
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import jaxattn
 from jaxattn.channel import squeeze
 from tests.calls import jit
-from tests.differentiation import check_derivatives
+from tests.differentiation import check_derivatives, orders
 from tests.tolerances import assert_close, error
 
 
@@ -71,8 +71,11 @@ def test_places_that_take_no_part_are_inert():
     assert jnp.isfinite(gradient).all() and (squeeze(x, here)[2] == 0).all()
 
 
-def test_derivatives():
-    check_derivatives(jaxattn.channel_attention, *operands((), places=4, channels=4))
+@orders
+def test_derivatives(reverse):
+    check_derivatives(
+        jaxattn.channel_attention, *operands((), places=4, channels=4), reverse=reverse
+    )
 
 
 def test_dtype_is_kept():

@@ -7,7 +7,7 @@ import pytest
 
 import jaxattn
 from tests.calls import jit
-from tests.differentiation import check_derivatives
+from tests.differentiation import check_derivatives, orders
 from tests.tolerances import FORWARD, assert_close, error
 
 SHAPES = ((3, 4), (2, 2))
@@ -93,10 +93,15 @@ def test_exact_at_borders_and_beyond():
     np.testing.assert_array_equal(middle[0], value[5])  # the middle of a cell is the cell
 
 
-def test_derivatives():
+@orders
+def test_derivatives(reverse):
     value, locations, weights = operands(())
     check_derivatives(
-        lambda v, x, w: jaxattn.deformable_attention(v, SHAPES, x, w), value, locations, weights
+        lambda v, x, w: jaxattn.deformable_attention(v, SHAPES, x, w),
+        value,
+        locations,
+        weights,
+        reverse=reverse,
     )
 
 

@@ -8,7 +8,7 @@ import jaxattn
 from jaxattn.masks import Causal
 from tests import oracle
 from tests.calls import jit
-from tests.differentiation import check_derivatives
+from tests.differentiation import check_derivatives, orders
 from tests.tolerances import assert_close
 
 HEIGHT, WIDTH = 4, 5
@@ -72,9 +72,11 @@ def test_is_dense_attention_with_the_mask(name, batch):
 
 
 @pytest.mark.parametrize("name", ["columns", "square"])
-def test_derivatives(name):
+@orders
+@pytest.mark.slow
+def test_derivatives(name, reverse):
     function, options, _ = RULES[name]
-    check_derivatives(lambda *x: function(*x, **options), *images((), count=1))
+    check_derivatives(lambda *x: function(*x, **options), *images((), count=1), reverse=reverse)
 
 
 def test_costs_of_a_large_image():

@@ -17,7 +17,7 @@ from jaxattn.masks import Causal, Lengths, SlidingWindow
 from tests import calls
 from tests.calls import jit
 from tests.conformance import FOLDER, onnx_cases
-from tests.differentiation import check_derivatives
+from tests.differentiation import check_derivatives, orders
 from tests.jaxprs import equations
 from tests.tolerances import assert_close, error
 
@@ -260,6 +260,15 @@ def test_lengths_are_inert():
     assert error(clean[0][1:, :4], alone) <= 1e-13
 
 
+def test_keys_beyond_their_length_have_no_weight():
+    """Without order too: φ(0) is 1, and would count in the sum of weights."""
+    query, key, value = map(jnp.asarray, heads(queries=4, keys=6))
+    out = linear_attention(query, key, value, mask=Lengths(key=jnp.array([6, 3])))
+    assert error(out[1], linear_attention(query[1], key[1, :3], value[1, :3])) <= 1e-13
+    empty = linear_attention(query, key, value, mask=Lengths(key=0))
+    np.testing.assert_array_equal(empty, 0)
+
+
 def test_zero_normaliser_is_zero_with_derivative_zero():
     """Under relu no feature is shared: 0, and no NaN to second order."""
     query, key, value = jnp.full((1, 1, 2), -1.0), jnp.ones((3, 1, 2)), jnp.ones((3, 1, 2))
@@ -271,22 +280,28 @@ def test_zero_normaliser_is_zero_with_derivative_zero():
     assert all((x == 0).all() for x in jax.tree.leaves(both))
 
 
-@pytest.mark.parametrize("rule", ["normalised", "gated delta"])
-def test_derivatives(rule):
+@pytest.mark.parametrize(
+    "rule", [pytest.param("normalised", marks=pytest.mark.slow), "gated delta"]
+)
+@orders
+def test_derivatives(rule, reverse):
     query, key, value = heads(queries=5, batch=(), count=2)
     decay, beta = gates(queries=5, batch=(), features=3 if rule == "normalised" else None)
     if rule == "normalised":
         run = lambda q, k, v, g: jaxattn.linear_attention(q, k, v, decay=g, mask=Causal())
-        check_derivatives(run, query, key, value, decay)
+        check_derivatives(run, query, key, value, decay, reverse=reverse)
     else:
         run = lambda q, k, v, g, b: jaxattn.linear_attention(
             q, k, v, decay=g, beta=b, mask=Causal(), normalize=False, feature_map=None
         )
-        check_derivatives(run, query, key / 2, value, decay, beta)
+        check_derivatives(run, query, key / 2, value, decay, beta, reverse=reverse)
 
 
-def test_derivatives_without_order():
-    check_derivatives(jaxattn.linear_attention, *heads(queries=3, keys=4, batch=(), count=2))
+@orders
+def test_derivatives_without_order(reverse):
+    check_derivatives(
+        jaxattn.linear_attention, *heads(queries=3, keys=4, batch=(), count=2), reverse=reverse
+    )
 
 
 def test_random_features_estimate_attention():

@@ -19,7 +19,7 @@ from jaxattn.nn import (
     gru,
 )
 from tests.calls import jit
-from tests.differentiation import check_derivatives
+from tests.differentiation import check_derivatives, orders
 from tests.nn.modules import call, normal, shapes, shuffled
 from tests.tolerances import error
 
@@ -65,14 +65,15 @@ def test_gru_is_the_equations_for_each_length(reverse):
         assert error(final[example], want[1]) <= 1e-14
 
 
-def test_gru_derivatives_with_poisoned_padding():
+@orders
+def test_gru_derivatives_with_poisoned_padding(reverse):
     inputs = normal(5, 4, 2).at[3].set(jnp.nan)
 
     def run(first, *parameters):
         given = jnp.where(jnp.isnan(inputs), inputs, first)
         return gru(given, GRUWeights(*parameters), lengths=jnp.array(3)).states
 
-    check_derivatives(run, jnp.nan_to_num(inputs), *weights())
+    check_derivatives(run, jnp.nan_to_num(inputs), *weights(), reverse=reverse)
 
 
 def encoder(**options):
@@ -123,7 +124,10 @@ def both_ways(module):
     return whole, jnp.stack(steps, axis=1), module.decoder.alignments(TARGET, read)
 
 
-@pytest.mark.parametrize("attention", ["additive", "multiplicative", None])
+@pytest.mark.parametrize(
+    "attention",
+    ["additive", *(pytest.param(x, marks=pytest.mark.slow) for x in ("multiplicative", None))],
+)
 def test_teacher_forcing_is_step_by_step(attention):
     whole, steps, alignments = both_ways(model(attention))
     assert whole.shape == (3, 3, 6) and jnp.isfinite(whole).all()
@@ -174,11 +178,12 @@ def test_without_attention_only_the_final_state_is_read():
 
 @nnx.jit
 def searched(module):
-    options = dict(start=0, end=3, length=4)
-    narrow, wide = (module.beam(SOURCE, LENGTHS, beams=b, **options) for b in (1, 64))
+    options = dict(start=0, end=3, length=3)
+    narrow, wide = (module.beam(SOURCE, LENGTHS, beams=b, **options) for b in (1, 16))
     return module.greedy(SOURCE, LENGTHS, **options), narrow, wide
 
 
+@pytest.mark.slow
 def test_search_against_all_sequences():
     """A beam of 1 is greedy; one that holds everything finds the best of all sequences."""
     module = model(vocabulary=4)
@@ -194,17 +199,16 @@ def test_search_against_all_sequences():
     assert (np.diff(wide.log_probability, axis=-1) <= 0).all()
 
 
-def every_sequence(module, length=4, end=3):
+def every_sequence(module, length=3, end=3):
     """Log-probability of each sequence that ends, or is cut, for each example."""
     tables = [{} for _ in SOURCE]
     sequences = list(itertools.product(range(4), repeat=length))
     target = jnp.asarray([(0, *tokens[:-1]) for tokens in sequences])
-    read = module.read(SOURCE, LENGTHS)
-    for example, table in enumerate(tables):
-        one = jax.tree.map(
-            lambda x: jnp.broadcast_to(x[example], (len(sequences), *x.shape[1:])), read
-        )
-        log_p = np.asarray(jax.nn.log_softmax(module.decoder(target, one)))
+    shape = (len(SOURCE), *target.shape)
+    source = jnp.broadcast_to(SOURCE[:, None], (*shape[:2], SOURCE.shape[-1]))
+    lengths = jnp.broadcast_to(LENGTHS[:, None], shape[:2])
+    logits = call(module, source, jnp.broadcast_to(target, shape), lengths=lengths)
+    for table, log_p in zip(tables, np.asarray(jax.nn.log_softmax(logits)), strict=True):
         for tokens, row in zip(sequences, log_p, strict=True):
             stop = tokens.index(end) + 1 if end in tokens else length
             key = tokens[:stop] + (end,) * (length - stop)
@@ -243,6 +247,7 @@ def test_parameters_and_their_shapes():
     }
 
 
+@pytest.mark.slow
 def test_a_model_learns_to_copy():
     """A few steps of gradient descent on copying lower the loss: everything is connected."""
     module = model(vocabulary=9)
