@@ -90,6 +90,7 @@ def parts(
 ) -> tuple[bool, Array | None, Array | None]:
     """Whether it is causal, which queries are present `[*B, T]`, and which keys `[*B, S]`."""
     causal, here, there = False, None, None
+    part: Any
     for part in _conjuncts(mask):
         if isinstance(part, Causal):
             causal = True
