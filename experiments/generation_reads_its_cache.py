@@ -73,8 +73,8 @@ def language_model(sizes: Sizes) -> LanguageModel:
     """Random parameters, sinusoidal positions: any length of context."""
 
     def make() -> LanguageModel:
-        options = dict(layers=sizes.layers, num_heads=4, positions="sinusoidal")
-        return LanguageModel(VOCABULARY, sizes.width, rngs=nnx.Rngs(0), **options)
+        shape = (VOCABULARY, sizes.width, sizes.layers, 4)
+        return LanguageModel(*shape, positions="sinusoidal", rngs=nnx.Rngs(0))
 
     return nnx.jit(make)()
 
@@ -106,7 +106,7 @@ def counted(graph: Any, state: Any, context: int) -> dict[str, float]:
     token = jnp.zeros((1, 1), jnp.int32)
     cache = nnx.merge(graph, state).init_cache(1, context)
     step = jax.jit(lambda state, token, cache: nnx.merge(graph, state).extend(token, cache))
-    costs = step.lower(state, token, cache).compile().cost_analysis()
+    costs: Any = step.lower(state, token, cache).compile().cost_analysis()
     return {"operations": costs["flops"], "bytes": costs["bytes accessed"]}
 
 
@@ -194,7 +194,8 @@ def claims(
 
 def power(seconds: dict[int, float]) -> float:
     """The slope of log seconds over log context."""
-    return float(np.polyfit(*np.log(np.array(sorted(seconds.items()))).T, 1)[0])
+    contexts, times = np.log(np.array(sorted(seconds.items()))).T
+    return float(np.polyfit(contexts, times, 1)[0])
 
 
 def in_milliseconds(seconds: dict[int, float]) -> dict[int, float]:

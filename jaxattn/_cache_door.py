@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from jaxattn import _validate
 from jaxattn._typing import Array
@@ -65,7 +66,7 @@ def room(cache: Any, tokens: int, least: int, length: Array) -> None:
     """
     if cache.wraps:
         return
-    known = not isinstance(length, jax.core.Tracer)
+    known = not isinstance(length, Tracer)
     needed = int(jnp.max(length, initial=0)) if known else least
     if needed > cache.capacity:
         raise ValueError(

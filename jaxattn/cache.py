@@ -291,9 +291,9 @@ def _write(held: Readable, length: Array, after: Array, new: Readable) -> Readab
     last = held.positions.shape[0] - 1
     lost = (after > last + 1) & (new.positions >= last)
     slot = jnp.where(new.positions < 0, last + 1, jnp.minimum(new.positions, last))
-    spoiled = (jnp.where(lost[:, None, None], jnp.nan, x) for x in (new.key, new.value))
+    key, value = (jnp.where(lost[:, None, None], jnp.nan, x) for x in (new.key, new.value))
     position = jnp.where(lost, jnp.maximum(length, last), new.positions)
-    return _scatter(held, slot, Readable(*spoiled, position))
+    return _scatter(held, slot, Readable(key, value, position))
 
 
 def _write_ring(held: Readable, length: Array, after: Array, new: Readable) -> Readable:

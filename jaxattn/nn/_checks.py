@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import jax
+from jax.core import Tracer
 
 from jaxattn import _validate
 from jaxattn._typing import Array
@@ -195,9 +195,9 @@ def stack_or_sizes(stack: Any, width: int, **sizes: Any) -> None:
         raise ValueError(f"stack must be of width D = {width}, got {stack.width}")
 
 
-def within_context(size: int, context: int, got: str) -> None:
+def within_context(size: int, context: int | None, got: str) -> None:
     """Learned positions reach this far."""
-    if size > context:
+    if context is not None and size > context:
         raise ValueError(
             f"tokens must be [*B, T] with T ≤ context = {context}, got {got}; cut them, "
             'make a model of larger context, or choose positions="sinusoidal"'
@@ -206,10 +206,10 @@ def within_context(size: int, context: int, got: str) -> None:
 
 def room(cache: Any, tokens: int, valid: Any) -> None:
     """So many more tokens find a place, as far as that is known before the program runs."""
-    padding = 0 if valid is None or isinstance(valid, jax.core.Tracer) else longest_padding(valid)
+    padding = 0 if valid is None or isinstance(valid, Tracer) else longest_padding(valid)
     for block in cache if isinstance(cache, tuple) else ():
         own = getattr(block, "own", None)
-        if own is None or own.wraps or isinstance(own.length, jax.core.Tracer):
+        if own is None or own.wraps or isinstance(own.length, Tracer):
             continue
         held = int(own.length.max(initial=0))
         if held + tokens - padding > own.capacity:

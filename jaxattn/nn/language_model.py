@@ -99,7 +99,7 @@ class LanguageModel(nnx.Module):
         if context is not None or positions == "learned":
             _checks.positive(context=context)
         if positions == "learned":
-            self.positions = nnx.Embed(context, width, embedding_init=SMALL, **options)
+            self.positions = nnx.Embed(context or 1, width, embedding_init=SMALL, **options)
         self.dropout = dropout_module(dropout_rate, rngs)
         if stack is None:
             options["dropout_rate"] = dropout_rate

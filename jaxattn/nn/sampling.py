@@ -105,7 +105,8 @@ def sample(
     logits = logits / temperature
     logits = logits if top_k is None else keep_top_k(logits, top_k)
     logits = logits if top_p is None else keep_top_p(logits, top_p)
-    return jax.random.categorical(key, logits).astype(jnp.int32)
+    drawn = jax.random.categorical(jnp.asarray(key), logits)
+    return drawn.astype(jnp.int32)
 
 
 def check_sampling(

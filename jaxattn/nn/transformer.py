@@ -105,7 +105,7 @@ class ResidualBlock(nnx.Module):
         self.arrangement = _checks.choice("norm", norm, tuple(ARRANGEMENTS))
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_norm, self.feed_forward_norm = make_norm(width), make_norm(width)
-        self.cross_attention = nnx.data(cross_attention)
+        self.cross_attention: Any = nnx.data(cross_attention)
         self.cross_attention_norm = nnx.data(None if cross_attention is None else make_norm(width))
         param_dtype = attention.out.param_dtype
         scales = [scale_parameter(layer_scale, width, param_dtype) for _ in range(3)]
@@ -175,7 +175,7 @@ class ResidualBlock(nnx.Module):
         """
         _checks.context_is_due(context, self.cross_attention)
         own = self.attention.init_cache(batch, length, **options)
-        if self.cross_attention is None:
+        if context is None:
             return BlockCache(own)
         return BlockCache(own, self.cross_attention.encode_context(context, valid=context_valid))
 
@@ -275,7 +275,7 @@ class TransformerBlock(ResidualBlock):
         options: dict[str, Any] = dict(
             dropout_rate=dropout_rate, dtype=dtype, param_dtype=param_dtype, rngs=rngs
         )
-        inits = dict(kernel_init=kernel_init, out_kernel_init=out_kernel_init)
+        inits: dict[str, Any] = dict(kernel_init=kernel_init, out_kernel_init=out_kernel_init)
         attention = MultiHeadAttention(
             num_heads,
             width,
