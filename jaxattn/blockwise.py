@@ -26,7 +26,7 @@ from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.biases import Bias
 from jaxattn.dense import dense_attention
-from jaxattn.layout import arrange, restore, steps_of
+from jaxattn.layout import arrange, restore, steps_of, unpacked
 from jaxattn.partial import Partial
 from jaxattn.softmax import finite_or_zero, log_or_minus_inf, positive_or_one
 from jaxattn.steps import Step, Tile, view
@@ -146,7 +146,8 @@ def surrogate(plan: Plan, inputs: Inputs, partial: Partial) -> Partial:
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def step(_: None, xs: Any) -> tuple[None, tuple[Array, Array]]:
-        index, out, lse = xs
+        index, *results = xs
+        out, lse = (unpacked(plan, x) for x in results)
         total, summed = weighted_sums(view(layout, index), finite_or_zero(lse))
         return None, (summed - total * out, total)
 

@@ -85,8 +85,8 @@ def heads_first(x: Array) -> Array:
 
 
 def lead_axis(plan: Plan, x: Array) -> Array:
-    """`[*B, K, S, H]` as `[B·K, 1, S, H]` if looped, else `[1, *B, K, S, H]`."""
-    return x.reshape(math.prod(x.shape[:-2]), 1, *x.shape[-2:]) if plan.looped else x[None]
+    """`[*B, K, S, H]` as `[B·K, S, H]` if looped, else `[1, *B, K, S, H]`."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) if plan.looped else x[None]
 
 
 def example_axis(plan: Plan, x: Array) -> Array:
@@ -103,15 +103,21 @@ def per_step(x: Any, leads: int, key_heads: int) -> Any:
 
 
 def steps_of(plan: Plan, inputs: Inputs, x: Array) -> Array:
-    """`[*B, T, N, F]` as `[steps, *b, N, t, F]`, padded with zeros to whole blocks."""
+    """`[*B, T, N, F]` as `[steps, *b, N, t, F]`, or `[steps, G·t, F]` if looped; whole blocks."""
     queries, _, heads, key_heads = inputs.sizes
     count = block_count(queries, plan.rows)
     x = pad_axis(heads_first(x), -2, count * plan.rows)
     if plan.looped:
         leads, group = math.prod(inputs.batch) * key_heads, heads // key_heads
         x = jnp.swapaxes(x.reshape(leads, group, count, plan.rows, x.shape[-1]), 1, 2)
-        return x.reshape(leads * count, group, plan.rows, x.shape[-1])
+        # No axis of 1 where G = 1: XLA would copy the array to give that axis another stride.
+        return x.reshape(leads * count, group * plan.rows, x.shape[-1])
     return jnp.moveaxis(x.reshape(*x.shape[:-2], count, plan.rows, x.shape[-1]), -3, 0)
+
+
+def unpacked(plan: Plan, x: Array) -> Array:
+    """What one step holds of `steps_of`, as `[*b, N, t, F]`."""
+    return x.reshape(-1, plan.rows, x.shape[-1]) if plan.looped else x
 
 
 def restore(plan: Plan, inputs: Inputs, x: Array) -> Array:

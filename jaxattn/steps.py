@@ -15,7 +15,7 @@ from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.dense import for_query_heads
 from jaxattn.dropout import Dropout
-from jaxattn.layout import Index, Layout
+from jaxattn.layout import Index, Layout, unpacked
 from jaxattn.masks import Mask
 from jaxattn.tiles import pick, shifted, take_block, whole_blocks
 
@@ -93,6 +93,10 @@ def view(layout: Layout, index: Index) -> Step:
     example, group = index.lead // key_heads, heads // key_heads
     first = index.lead % key_heads * group if plan.looped else 0
     rows = jnp.moveaxis(jnp.asarray(pick(layout.row_positions, example)), -2, 0)
+    query = unpacked(plan, index.query)
+    key, value = (pick(x, index.lead) for x in (layout.key, layout.value))
+    if plan.looped:
+        key, value = key[None], value[None]
     local = dataclasses.replace(
         inputs,
         mask=mask_of(layout, example),
@@ -105,12 +109,12 @@ def view(layout: Layout, index: Index) -> Step:
     )
     return Step(
         inputs=local,
-        query=index.query,
-        key=pick(layout.key, index.lead),
-        value=pick(layout.value, index.lead),
+        query=query,
+        key=key,
+        value=value,
         positions=pick(rows, index.row)[..., None, :, None],
         columns=pick(layout.column_positions, example),
-        heads=(jnp.arange(index.query.shape[-3], dtype=jnp.int32) + first)[:, None, None],
+        heads=(jnp.arange(query.shape[-3], dtype=jnp.int32) + first)[:, None, None],
         size=plan.columns,
         block=index.block,
         kind=index.kind,
