@@ -117,7 +117,7 @@ def steps_of(plan: Plan, inputs: Inputs, x: Array) -> Array:
 
 def unpacked(plan: Plan, x: Array) -> Array:
     """What one step holds of `steps_of`, as `[*b, N, t, F]`."""
-    return x.reshape(-1, plan.rows, x.shape[-1]) if plan.looped else x
+    return x.reshape(x.shape[-2] // plan.rows, plan.rows, x.shape[-1]) if plan.looped else x
 
 
 def restore(plan: Plan, inputs: Inputs, x: Array) -> Array:
