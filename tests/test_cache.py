@@ -125,7 +125,13 @@ def whole(operands, valid, options):
     return outs
 
 
-@pytest.mark.parametrize("name", MASKS)
+SLOW = {"window", "window of one", "segments", "lengths"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MASKS],
+)
 def test_step_by_step_is_all_at_once(name):
     """Two examples of 6 and 4 tokens, one padded at the left; 3 tokens, then 1, 1, 1."""
     mask, bias = MASKS[name]
@@ -138,7 +144,7 @@ def test_step_by_step_is_all_at_once(name):
     assert error(got, whole(operands, valid, options)) <= 1e-12
 
 
-@pytest.mark.parametrize("sizes", [(1,) * 8, (5, 1, 2)])
+@pytest.mark.parametrize("sizes", [pytest.param((1,) * 8, marks=pytest.mark.slow), (5, 1, 2)])
 def test_a_ring_of_the_windows_size_is_enough(sizes):
     operands = [jnp.asarray(x) for x in calls.heads(queries=8, keys=8, size=4).values()]
     valid = np.array([[True] * 8, [False, True, False] + [True] * 5])

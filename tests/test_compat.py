@@ -122,6 +122,7 @@ def test_linen_module():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using 'Module.sow")
 def test_nnx_module():
     x = jnp.asarray(np.random.default_rng(4).standard_normal((2, 6, 8)), jnp.float32)
@@ -157,6 +158,7 @@ def test_float_masks_name_bias():
             function(*operands(), mask=jnp.zeros((1, 1, 6, 6)))
 
 
+@pytest.mark.slow
 def test_flax_has_every_row_of_its_own():
     """V17, V3: masks broadcast from the right, and a row of nothing is 0."""
     query, key, value = (x[:, None] for x in operands())

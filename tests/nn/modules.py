@@ -5,9 +5,17 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from tests import calls
+
+
+def quick(names, *chosen):
+    """Parameters for `parametrize`: the chosen ones always, the others among the slow tests."""
+    return [
+        name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names
+    ]
 
 
 def normal(seed, *shape, dtype=jnp.float64):

@@ -11,7 +11,7 @@ from jaxattn.masks import Causal, Dense, Lengths, Prefix, Segments, SlidingWindo
 from jaxattn.nn import ALiBiBias, MultiHeadAttention, Projections, RelativeBias, RMSNorm, Scoring
 from jaxattn.positions import LinearScaling, Rotary
 from tests import oracle
-from tests.nn.modules import normal, run, shapes, shuffled
+from tests.nn.modules import normal, quick, run, shapes, shuffled
 from tests.tolerances import error
 
 ROTARY = Rotary(base=100.0, size=4, interleaved=True, scaling=LinearScaling(2.0))
@@ -138,7 +138,7 @@ def each(module, inputs, masks):
     return [module(x, mask=mask) for x, mask in zip(inputs, masks, strict=True)]
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", quick(ATTENTIONS, "everything", "relative"))
 def test_step_by_step_is_all_at_once(name):
     module = layer(name)
     got, length = in_steps(module, X, VALID, Causal())
@@ -146,6 +146,7 @@ def test_step_by_step_is_all_at_once(name):
     assert_equals_all_at_once(module, got, Causal())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mask",
     [
@@ -160,7 +161,7 @@ def test_step_by_step_with_a_mask(mask):
     assert_equals_all_at_once(module, got, mask)
 
 
-@pytest.mark.parametrize("sizes", [(1,) * 6, (4, 2)])
+@pytest.mark.parametrize("sizes", [pytest.param((1,) * 6, marks=pytest.mark.slow), (4, 2)])
 def test_a_ring_as_long_as_the_window(sizes):
     module = layer()
     got, _ = in_steps(module, X, VALID, Causal(), sizes=sizes, wraps=True, length=3)
@@ -174,6 +175,7 @@ def test_a_ring_shorter_than_the_window_is_refused():
         layer("plain").init_cache(2, 8, wraps=True)
 
 
+@pytest.mark.slow
 def test_context_is_projected_once():
     module, y, valid = layer("plain", in_kv_features=8), normal(2, 2, 4, 8), VALID[:, :4]
     want = call(module, X, y, mask=valid[:, None, None])
@@ -186,6 +188,7 @@ def test_context_is_projected_once():
     assert error(run(read, module, X, y), want) <= 1e-13
 
 
+@pytest.mark.slow
 def test_positions_move_what_is_turned():
     module = layer("halves")
     moved = call(module, X, mask=Causal(), positions=jnp.arange(6) + 1000)
@@ -197,7 +200,7 @@ def test_positions_move_what_is_turned():
     assert error(last, call(module, X, mask=Causal())[:, 4:]) <= 1e-13
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float64", marks=pytest.mark.slow)])
 def test_cache_has_the_dtype_of_the_computation(dtype):
     """V23; bfloat16 in steps is what it is at once, within its rounding."""
     module = layer("halves", dtype=dtype, param_dtype=jnp.float32)
@@ -219,6 +222,7 @@ def test_too_many_tokens_are_an_error_or_nan():
     assert jnp.isnan(got[1, 5]).all() and jnp.isfinite(got[1, :5]).all()
 
 
+@pytest.mark.slow
 def test_padding_has_no_say():
     module = layer()
     got, _ = in_steps(module, X, VALID, Causal())
@@ -228,6 +232,7 @@ def test_padding_has_no_say():
         np.testing.assert_array_equal(got[b, kept], other[b, kept])
 
 
+@pytest.mark.slow
 def test_dropout_with_causal_and_padding():
     """V14, V15, V25: any mask and value size, and the same numbers in evaluation."""
     module, still = layer("plain", dropout_rate=0.5), layer("plain")
@@ -259,6 +264,7 @@ def test_weights_do_not_change_the_numbers():
     assert all(jnp.isfinite(g).all() for g in gradient)
 
 
+@pytest.mark.slow
 def test_learned_bias_and_sink_get_gradients():
     for name, path in (("relative", ("bias", "table")), ("everything", ("sink",))):
         graph, state = nnx.split(layer(name))

@@ -61,6 +61,7 @@ def test_padding_has_no_say():
     np.testing.assert_array_equal(got[1, :3], other[1, :3])
 
 
+@pytest.mark.slow
 def test_decoder_sees_the_inputs_and_what_came_before():
     def make():
         rngs = nnx.Rngs(0)

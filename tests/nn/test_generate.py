@@ -31,7 +31,7 @@ from jaxattn.nn import (
     stream,
 )
 from jaxattn.positions import Rotary
-from tests.nn.modules import normal, run, shuffled
+from tests.nn.modules import normal, quick, run, shuffled
 from tests.tolerances import error
 
 WIDE = dict(param_dtype=jnp.float64)
@@ -90,7 +90,7 @@ def continued(module, tokens, valid=None, **static):
     return run(generate, module, tokens, valid=valid, static=static)
 
 
-@pytest.mark.parametrize("name", ["learned", "rotary"])
+@pytest.mark.parametrize("name", quick(MODELS, "rotary"))
 def test_padded_prompts_go_on_as_each_alone(name):
     module = model(name)
     alone = recomputed(module, PROMPTS[0], 5)
@@ -101,7 +101,7 @@ def test_padded_prompts_go_on_as_each_alone(name):
         np.testing.assert_array_equal(got.counts, [5, 5])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick(MODELS, "rotary"))
 def test_logits_step_by_step_are_those_of_all_at_once(name):
     """Two rows of 7 and 5 tokens: 4 at once, then one by one."""
     module = model(name)
@@ -134,6 +134,7 @@ def encoder_decoder(rngs):
     return EncoderDecoder(text, decoder)
 
 
+@pytest.mark.slow
 def test_encoder_decoder_reads_its_inputs_once():
     module = shuffled(lambda: encoder_decoder(nnx.Rngs(0)))
     inputs, seen = jnp.array([[7, 8, 9], [5, 4, 0]]), jnp.array([[True] * 3, [True, True, False]])
@@ -183,6 +184,7 @@ def test_stream_says_the_same_and_ends_with_all_examples():
     assert [int(token) for token in stream(module, PROMPTS[0], steps=5, stop=stop)] == [stop]
 
 
+@pytest.mark.slow
 def test_stop_ends_an_example_and_not_the_others():
     module = model()
     free = np.asarray(continued(module, PROMPTS, LEFT, steps=6).tokens)
@@ -200,6 +202,7 @@ def test_stop_ends_an_example_and_not_the_others():
     np.testing.assert_array_equal(got.cache[0].own.length, held)
 
 
+@pytest.mark.slow
 def test_goes_on_from_its_cache():
     def both(module):
         whole = generate(module, PROMPTS, steps=6)
@@ -231,6 +234,7 @@ def test_beams_as_many_as_there_are_beginnings_find_the_best():
         np.testing.assert_allclose(found.log_probability[b, :4], np.sort(totals)[::-1][:4], 1e-10)
 
 
+@pytest.mark.slow
 def test_greedy_is_a_beam_of_one():
     module = model("rotary")
     static = dict(steps=5, beams=1)

@@ -96,6 +96,7 @@ def swiglu(module, x):
     return (opened / (1 + np.exp(-opened)) * (x @ hidden)) @ out
 
 
+@pytest.mark.slow
 def test_stack_is_its_blocks_in_order():
     module = stack()
     want = X
@@ -119,7 +120,12 @@ def loss_and_gradients(module, x):
 
 
 @pytest.mark.parametrize(
-    "options", [dict(remat=True), dict(scan=True), dict(scan=True, remat=True)]
+    "options",
+    [
+        pytest.param(dict(remat=True), marks=pytest.mark.slow),
+        pytest.param(dict(scan=True), marks=pytest.mark.slow),
+        dict(scan=True, remat=True),
+    ],
 )
 def test_remat_and_scan_change_nothing(options):
     plain = stack()
@@ -150,6 +156,7 @@ def test_scan_stacks_parameters_and_traces_one_block():
     assert 1 <= len(counted) <= 2
 
 
+@pytest.mark.slow
 def test_scanned_layers_start_different():
     module = nnx.jit(
         lambda: Stack(
@@ -160,7 +167,7 @@ def test_scanned_layers_start_different():
     assert (kernel[0] != kernel[1]).all()
 
 
-@pytest.mark.parametrize("options", [{}, dict(scan=True)])
+@pytest.mark.parametrize("options", [dict(scan=True)])
 def test_step_by_step_is_all_at_once(options):
     module = stack(Decoder, context=True, **options)
     valid = jnp.array([[True] * 5, [False, True, True, False, True]])
@@ -180,6 +187,7 @@ def test_step_by_step_is_all_at_once(options):
     assert error(got[1][np.array([1, 2, 4])], rows[1]) <= 1e-12
 
 
+@pytest.mark.slow
 def test_encoder_sees_everything_and_decoder_what_came_before():
     changed = X.at[:, 4].set(0)
     for kind, moves in ((Encoder, True), (Decoder, False)):
@@ -188,6 +196,7 @@ def test_encoder_sees_everything_and_decoder_what_came_before():
         assert bool((before[:, 0] != after[:, 0]).any()) == moves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, dict(remat=True), dict(scan=True)])
 def test_dropout_is_one_for_each_block_and_off_in_evaluation(options):
     module = stack(rate=0.5, **options)

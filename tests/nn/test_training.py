@@ -41,6 +41,7 @@ def called(module, *inputs):
     return module(*inputs)
 
 
+@pytest.mark.slow
 def test_an_optimiser_of_flax_trains_it():
     module = model()
     optimiser = nnx.Optimizer(module, optax.sgd(0.1), wrt=nnx.Param)
@@ -56,6 +57,7 @@ def test_an_optimiser_of_flax_trains_it():
     assert losses[-1] < losses[0] and len(set(losses)) == 8
 
 
+@pytest.mark.slow
 def test_split_merge_and_state_change_nothing():
     module = model(dropout_rate=0.5)
     graph, params, rest = nnx.split(module, nnx.Param, ...)
@@ -70,6 +72,7 @@ def test_split_merge_and_state_change_nothing():
     assert (went_on[0] != went_on[1]).any()
 
 
+@pytest.mark.slow
 def test_layers_in_a_scan_of_flax():
     """A user's own loop over stacked layers, as flax.nnx has it."""
     x = normal(1, 2, 5, 8, dtype=jnp.float32)
@@ -105,7 +108,7 @@ def test_orbax_round_trip(tmp_path):
     np.testing.assert_array_equal(run(called, other, TOKENS), run(called, module, TOKENS))
 
 
-@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("kind", [pytest.param("Auto", marks=pytest.mark.slow), "Explicit"])
 def test_on_a_mesh(kind):
     """Batch over 4 devices, parameters on each: loss, gradient, and cached steps."""
     mesh = jax.make_mesh((4,), ("data",), axis_types=(getattr(jax.sharding.AxisType, kind),))
@@ -147,6 +150,7 @@ def loss_and_gradient(module, tokens):
     return jax.value_and_grad(lambda state: loss(nnx.merge(graph, state), tokens))(state)
 
 
+@pytest.mark.slow
 def test_mixed_precision_keeps_parameters_and_gradients_wide():
     half, exact = model(dtype=jnp.bfloat16), model()
     got, gradient = run(loss_and_gradient, half, TOKENS)
@@ -178,6 +182,7 @@ def test_in_linen():
     assert "ToLinen_0" in variables["params"]
 
 
+@pytest.mark.slow
 def test_a_stack_in_linen():
     def make(rngs):
         return Stack(2, lambda rngs: TransformerBlock(8, 2, rngs=rngs), rngs=rngs)

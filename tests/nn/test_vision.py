@@ -59,6 +59,7 @@ def test_parameters_and_vectors_without_a_head():
     assert error(run(called, module, PICTURE), tokens[:, 0]) <= 1e-14
 
 
+@pytest.mark.slow
 def test_any_number_of_batch_axes():
     module = model()
     want = run(called, module, PICTURE)
