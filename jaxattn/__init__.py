@@ -35,6 +35,7 @@ The contents page, in the order in which data flows:
     compat                                 others' signatures            compat.py
     dropout                                counted, not drawn            dropout.py
     nn                                     Flax modules (import it)      nn/
+    interop                                weights of others (import)    interop/
     verify                                 judge any attention (import)  verify/
     bench                                  `python -m jaxattn bench`     bench/
 

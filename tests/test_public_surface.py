@@ -54,7 +54,7 @@ ORDER = [
     {"_one_head", "additive", "multiplicative", "channel", "_deformable_door", "deformable"},
     {"feature_maps", "linear_scan", "_linear_door", "linear", "grid"},
 ]
-OUTSIDE = {"nn", "verify", "bench"}  # not loaded by `import jaxattn`
+OUTSIDE = {"nn", "verify", "bench", "interop"}  # not loaded by `import jaxattn`
 
 
 def test_names_are_pinned():
@@ -122,7 +122,7 @@ def test_import_loads_no_framework():
     code = (
         "import sys, jaxattn; "
         "print({'flax', 'matplotlib', 'optax', 'orbax', 'chex', 'jax.experimental.pallas', "
-        "'jaxattn.nn', 'jaxattn.verify'} & set(sys.modules))"
+        "'jaxattn.nn', 'jaxattn.interop', 'jaxattn.verify'} & set(sys.modules))"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
@@ -174,6 +174,8 @@ def test_arrows(path):
             )
         elif part == "bench":
             assert target in {"bench", *jaxattn.__all__}, "bench times what users have"
+        elif part == "interop":
+            assert target == "interop", "interop knows names and arrays, and no module of ours"
         elif part in {"__init__", "__main__", "nn"}:
             assert part != "__init__" or target not in OUTSIDE
         else:

@@ -20,6 +20,7 @@ The contents page:
     TextEncoder              tokens to vectors                           encoder_decoder.py
     EncoderDecoder           one sequence to another                     encoder_decoder.py
     VisionTransformer        a picture to a vector                       vision.py
+    AudioEncoder             a spectrogram to vectors                    audio.py
     generate, stream         a prompt to more tokens; Generated          generate.py
       generate_beams         the likeliest that a beam finds             generate.py
     sample                   logits to a token                           sampling.py
@@ -54,6 +55,7 @@ from jaxattn.nn.attention_options import ALiBiBias as ALiBiBias
 from jaxattn.nn.attention_options import Projections as Projections
 from jaxattn.nn.attention_options import RelativeBias as RelativeBias
 from jaxattn.nn.attention_options import Scoring as Scoring
+from jaxattn.nn.audio import AudioEncoder as AudioEncoder
 from jaxattn.nn.c3k2 import Bottleneck as Bottleneck
 from jaxattn.nn.c3k2 import C3k2 as C3k2
 from jaxattn.nn.channel import SqueezeExcitation as SqueezeExcitation
@@ -108,6 +110,7 @@ from jaxattn.nn.vision import VisionTransformer as VisionTransformer
 __all__ = [
     "ALiBiBias",
     "AdditiveAttention",
+    "AudioEncoder",
     "Beams",
     "BlockCache",
     "Bottleneck",
