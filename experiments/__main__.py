@@ -18,6 +18,8 @@ def main(
     show: Annotated[bool, tyro.conf.arg(name="list")] = False,
     quick: bool = False,
     out: Path = Path("report"),
+    model: str | None = None,
+    prompt: str | None = None,
 ) -> int:
     """Run experiments: each checks the claim that it is named for.
 
@@ -26,6 +28,8 @@ def main(
       show: only list them, with the minutes that they take.
       quick: smaller sizes, to see that everything works.
       out: folder of results.json, report.html and the figures.
+      model: whose weights, for the experiment generate.
+      prompt: the text to go on with, likewise.
 
     Returns:
       The exit status: 0 if every claim holds, 1 if one does not or an experiment raised an
@@ -33,8 +37,11 @@ def main(
     """
     console = Console()
     experiments = runner.discover()
+    given = {"model": model, "prompt": prompt}
+    options = {name: text for name, text in given.items() if text is not None}
     try:
         chosen = runner.select(experiments, names)
+        runner.check_options(chosen, options)
     except ValueError as error:
         console.print(f"[red]{error}[/]")
         return 2
@@ -42,7 +49,7 @@ def main(
         console.print(listing(chosen))
         return 0
     out.mkdir(parents=True, exist_ok=True)
-    outcomes = runner.run_all(chosen, out, quick, console)
+    outcomes = runner.run_all(chosen, out, quick, console, options)
     return finish(outcomes, out, quick, console)
 
 

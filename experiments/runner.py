@@ -16,6 +16,7 @@ from rich.markup import escape
 from experiments.report import Outcome, Result, checked_result, short
 
 FOLDER = Path(__file__).parent
+WITH_OPTIONS = "generate"
 MARKS = {
     "holds": "[green]holds[/]",
     "fails": "[red]fails[/]",
@@ -81,8 +82,26 @@ def select(experiments: list[Experiment], names: Iterable[str]) -> list[Experime
     return [known[name] for name in names] or experiments
 
 
+def check_options(experiments: list[Experiment], options: dict[str, str]) -> None:
+    """Options beside the common ones belong to one experiment, which is named alone.
+
+    Raises:
+      ValueError: another one is chosen, or several.
+    """
+    if options and [experiment.name for experiment in experiments] != [WITH_OPTIONS]:
+        flags = ", ".join(f"--{name}" for name in options)
+        raise ValueError(
+            f"{flags} belong to the experiment {WITH_OPTIONS}: python -m experiments "
+            f"{WITH_OPTIONS} {flags} ..."
+        )
+
+
 def run_all(
-    experiments: list[Experiment], out: Path, quick: bool, console: Console
+    experiments: list[Experiment],
+    out: Path,
+    quick: bool,
+    console: Console,
+    options: dict[str, str] | None = None,
 ) -> list[Outcome]:
     """The outcome of each experiment; after Ctrl-C, of those that ran so far."""
     outcomes = []
@@ -91,7 +110,7 @@ def run_all(
         console.print(f"[dim]{escape(experiment.claim)}[/]")
         if not quick:
             console.print(f"[dim]about {experiment.minutes:g} min[/]")
-        outcome = execute(experiment, out / experiment.name, quick)
+        outcome = execute(experiment, out / experiment.name, quick, options or {})
         outcomes.append(outcome)
         tell(outcome, console)
         if outcome["status"] == "interrupted":
@@ -99,7 +118,7 @@ def run_all(
     return outcomes
 
 
-def execute(experiment: Experiment, out: Path, quick: bool) -> Outcome:
+def execute(experiment: Experiment, out: Path, quick: bool, options: dict[str, str]) -> Outcome:
     """Run one experiment into its folder, and turn whatever happens into an `Outcome`."""
     start = time.perf_counter()
     wide = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
@@ -107,14 +126,14 @@ def execute(experiment: Experiment, out: Path, quick: bool) -> Outcome:
     try:
         out.mkdir(parents=True, exist_ok=True)
         module = importlib.import_module(f"{experiment.package}.{experiment.name}")
-        result = checked_result(module.run(out, quick))
+        result = checked_result(module.run(out, quick, **options))
         status = "holds" if all(claim["holds"] for claim in result["claims"]) else "fails"
     except KeyboardInterrupt:
         status, error = "interrupted", "stopped by Ctrl-C"
     except ModuleNotFoundError as missing:
         error = traceback.format_exc()
         if is_foreign(missing, experiment.package):
-            status, error = "skipped", f"needs the package {missing.name}, which is not installed"
+            status, error = "skipped", said(missing)
     except Exception:
         error = traceback.format_exc()
     finally:
@@ -134,6 +153,13 @@ def execute(experiment: Experiment, out: Path, quick: bool) -> Outcome:
 def is_foreign(missing: ModuleNotFoundError, package: str) -> bool:
     """Whether the missing module is somebody else's: ours must not be missing."""
     return (missing.name or "").split(".")[0] not in ("", "jaxattn", "experiments", package)
+
+
+def said(missing: ModuleNotFoundError) -> str:
+    """What is needed: in the experiment's words where it says how to install it."""
+    if "pip install" in str(missing):
+        return str(missing)
+    return f"needs the package {missing.name}, which is not installed"
 
 
 def tell(outcome: Outcome, console: Console) -> None:

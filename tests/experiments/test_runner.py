@@ -102,6 +102,37 @@ def test_a_missing_package_skips_with_the_reason(main, tmp_path, source):
     assert entry["status"] == "skipped" and "package_nobody_has" in entry["error"]
 
 
+def test_the_reason_says_how_to_install_it_where_the_experiment_knows(main, tmp_path):
+    """As those of pretrained models do."""
+    source = """
+        '''Needs weights.'''
+        from experiments import pretrained
+        def run(out, quick):
+            pretrained.package("package_nobody_has")
+    """
+    assert main({"needy": source, "two": GOOD}) == 0
+    entry = results(tmp_path)["needy"]
+    assert entry["status"] == "skipped"
+    assert entry["error"] == (
+        "needs the package package_nobody_has, which is not installed; "
+        'pip install "jaxattn[pretrained]"'
+    )
+
+
+def test_options_reach_the_experiment_that_has_them(main, tmp_path):
+    source = GOOD.replace("(out, quick)", "(out, quick, model='x', prompt=None)", 1)
+    source = source.replace('"quick": quick', '"model": model, "prompt": prompt')
+    assert main({"generate": source, "two": GOOD}, "generate", "--prompt", "Alice was") == 0
+    numbers = results(tmp_path)["generate"]["numbers"]
+    assert numbers["model"] == "x" and numbers["prompt"] == "Alice was"
+
+
+@pytest.mark.parametrize("names", [(), ("two",)])
+def test_options_of_no_other(main, names, capsys):
+    assert main({"generate": GOOD, "two": GOOD}, *names, "--model", "glassllm") == 2
+    assert "--model belong to the experiment generate" in capsys.readouterr().out
+
+
 def test_nothing_but_skipped_is_no_success(main):
     assert main({"needy": NEEDY}) == 1
 

@@ -155,15 +155,15 @@ def llama(w, tokens):
     return linear(rms(x, w["model.norm.weight"]), w, "lm_head")
 
 
-def bert(w, tokens):
+def bert(w, tokens, layers=LAYERS, heads=HEADS):
     e = "embeddings"
     x = w[f"{e}.word_embeddings.weight"][tokens] + w[f"{e}.token_type_embeddings.weight"][0]
     x = x + w[f"{e}.position_embeddings.weight"][: tokens.shape[1]]
     x = norm(x, w, f"{e}.LayerNorm", 1e-12)
-    for i in range(LAYERS):
+    for i in range(layers):
         h = f"encoder.layer.{i}"
         parts = (linear(x, w, f"{h}.attention.self.{part}") for part in ("query", "key", "value"))
-        x = x + linear(attend(*parts), w, f"{h}.attention.output.dense")
+        x = x + linear(attend(*parts, heads=heads), w, f"{h}.attention.output.dense")
         x = norm(x, w, f"{h}.attention.output.LayerNorm", 1e-12)
         hidden = erf_gelu(linear(x, w, f"{h}.intermediate.dense"))
         x = norm(x + linear(hidden, w, f"{h}.output.dense"), w, f"{h}.output.LayerNorm", 1e-12)
