@@ -4,6 +4,7 @@
     to_ours, to_theirs       the same without Flax: names and arrays          _convert.py
     names, within, Names     a map, as a table of text                        _names.py
     read_safetensors         the arrays of a file                             _files.py
+    resize_positions         learned positions for another grid               _positions.py
     TORCH_ATTENTION          nn.MultiheadAttention                            torch_layers.py
       TORCH_ATTENTION_SEPARATE  the same with kdim and vdim
       TORCH_ENCODER_LAYER, TORCH_DECODER_LAYER, TORCH_ENCODER, TORCH_DECODER
@@ -25,6 +26,7 @@ from jaxattn.interop._model import save as save
 from jaxattn.interop._names import Names as Names
 from jaxattn.interop._names import names as names
 from jaxattn.interop._names import within as within
+from jaxattn.interop._positions import resize_positions as resize_positions
 from jaxattn.interop.encoders import BERT as BERT
 from jaxattn.interop.encoders import DINOV2 as DINOV2
 from jaxattn.interop.encoders import TIMM as TIMM
@@ -61,6 +63,7 @@ __all__ = [
     "load",
     "names",
     "read_safetensors",
+    "resize_positions",
     "save",
     "to_ours",
     "to_theirs",

@@ -98,7 +98,7 @@ DINOV2 = names(
 )
 """DINOv2, as `transformers` names it: `ResidualBlock(..., layer_scale=1.0)`, ε = 1e-6.
 
-Its table of positions is of one size of picture; another needs the table interpolated first.
+Its table of positions is of one size of picture; `resize_positions` makes one for another.
 """
 
 TIMM_LAYER = "\n".join(

