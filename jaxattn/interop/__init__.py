@@ -10,7 +10,7 @@
       TORCH_ENCODER_LAYER, TORCH_DECODER_LAYER, TORCH_ENCODER, TORCH_DECODER
     GPT2                     to LanguageModel                                 language.py
     LLAMA, MISTRAL, QWEN     likewise; one map
-    BERT                     to TextEncoder; MiniLM too                       encoders.py
+    BERT, ALBERT             to TextEncoder; MiniLM too                       encoders.py
     VIT, DINOV2, TIMM        to VisionTransformer
     WHISPER                  to EncoderDecoder                                whisper.py
 
@@ -27,6 +27,7 @@ from jaxattn.interop._names import Names as Names
 from jaxattn.interop._names import names as names
 from jaxattn.interop._names import within as within
 from jaxattn.interop._positions import resize_positions as resize_positions
+from jaxattn.interop.encoders import ALBERT as ALBERT
 from jaxattn.interop.encoders import BERT as BERT
 from jaxattn.interop.encoders import DINOV2 as DINOV2
 from jaxattn.interop.encoders import TIMM as TIMM
@@ -44,6 +45,7 @@ from jaxattn.interop.torch_layers import TORCH_ENCODER_LAYER as TORCH_ENCODER_LA
 from jaxattn.interop.whisper import WHISPER as WHISPER
 
 __all__ = [
+    "ALBERT",
     "BERT",
     "DINOV2",
     "GPT2",

@@ -38,6 +38,44 @@ BERT = names(
 `prefix="bert."` for a tree with a head; `ignore=("pooler.*",)` drops the pooler.
 """
 
+ALBERT_LAYER = """
+    attention.query.weight               attention.query.kernel       (N H) D -> D N H
+    attention.query.bias                 attention.query.bias         (N H) -> N H
+    attention.key.weight                 attention.key.kernel         (N H) D -> D N H
+    attention.key.bias                   attention.key.bias           (N H) -> N H
+    attention.value.weight               attention.value.kernel       (N H) D -> D N H
+    attention.value.bias                 attention.value.bias         (N H) -> N H
+    attention.dense.weight               attention.out.kernel         D (N H) -> N H D
+    attention.dense.bias                 attention.out.bias
+    attention.LayerNorm.weight           attention_norm.scale
+    attention.LayerNorm.bias             attention_norm.bias
+    ffn.weight                           feed_forward.hidden.kernel   F D -> D F
+    ffn.bias                             feed_forward.hidden.bias
+    ffn_output.weight                    feed_forward.out.kernel      D F -> F D
+    ffn_output.bias                      feed_forward.out.bias
+    full_layer_layer_norm.weight         feed_forward_norm.scale
+    full_layer_layer_norm.bias           feed_forward_norm.bias
+"""
+
+ALBERT = names(
+    """
+    embeddings.word_embeddings.weight               embed.embedding
+    embeddings.position_embeddings.weight           positions.embedding
+    embeddings.token_type_embeddings.weight         kinds.embedding
+    embeddings.LayerNorm.weight                     norm.scale
+    embeddings.LayerNorm.bias                       norm.bias
+    encoder.embedding_hidden_mapping_in.weight      projection.kernel    D E -> E D
+    encoder.embedding_hidden_mapping_in.bias        projection.bias
+    """
+    + within(ALBERT_LAYER, "encoder.albert_layer_groups.*.albert_layers.0.", "encoder.blocks.*."),
+    prefix="albert.",
+    ignored=("embeddings.position_ids",),
+)
+"""ALBERT, as `transformers` names it: BERT with narrow embeddings and one layer used many times.
+
+`ignore=("albert.pooler.*", "predictions.*")` drops what stands on top.
+"""
+
 VIT_ATTENTION = """
     attention.attention.query.weight     attention.query.kernel       (N H) D -> D N H
     attention.attention.query.bias       attention.query.bias         (N H) -> N H

@@ -20,12 +20,15 @@ class TextEncoder(nnx.Module):
 
         x = norm(E[t_i] + P[i] + K[k_i]);   out = encoder(x)
 
+    Embeddings narrower than D (`embed_features`) are projected in between: `encoder(x W + b)`.
+
     Args:
       vocabulary: V, number of token ids.
       encoder: blocks and last normalisation, finished; its width is D.
       context: length of the table of learned positions; None for none (rotary blocks).
       kinds: number of kinds of tokens (BERT's segments); 0 for none.
-      make_norm: of the normalisation of embeddings, from D; None for none.
+      make_norm: of the normalisation of embeddings, from their width; None for none.
+      embed_features: width of the embeddings, where it is not to be D (ALBERT).
       dropout_rate: share of embeddings dropped while training, in [0, 1).
       dtype: of the computation.
       param_dtype: of the parameters.
@@ -48,7 +51,8 @@ class TextEncoder(nnx.Module):
       >>> nnx.eval_shape(bert, jnp.array([[5, 3, 0], [7, 0, 0]])).shape
       (2, 3, 8)
 
-    Source: Devlin et al. 2019, "BERT", section 3.
+    Source: Devlin et al. 2019, "BERT", section 3; Lan et al. 2020, "ALBERT", section 3.1 (narrow
+      embeddings; for its shared layers, `block` gives the same block each time).
     """
 
     def __init__(
@@ -59,16 +63,21 @@ class TextEncoder(nnx.Module):
         context: int | None = None,
         kinds: int = 0,
         make_norm: Any = None,
+        embed_features: int | None = None,
         dropout_rate: float = 0.0,
         dtype: Any = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
         _checks.positive(vocabulary=vocabulary)
-        self.context, width = context, encoder.width
-        options: dict[str, Any] = dict(
-            embedding_init=SMALL, dtype=dtype, param_dtype=param_dtype, rngs=rngs
-        )
+        width = encoder.width if embed_features is None else embed_features
+        _checks.positive(embed_features=width)
+        self.context = context
+        options: dict[str, Any] = dict(dtype=dtype, param_dtype=param_dtype, rngs=rngs)
+        self.projection = nnx.data(None)
+        if embed_features is not None:
+            self.projection = nnx.Linear(width, encoder.width, **options)
+        options["embedding_init"] = SMALL
         self.embed = nnx.Embed(vocabulary, width, **options)
         self.positions = nnx.data(None if context is None else nnx.Embed(context, width, **options))
         self.kinds = nnx.data(nnx.Embed(kinds, width, **options) if kinds else None)
@@ -111,7 +120,8 @@ class TextEncoder(nnx.Module):
             x = add_positions(x, self.positions(counted))
         if self.kinds is not None:
             x = add_positions(x, self.kinds(jnp.zeros_like(tokens) if kinds is None else kinds))
-        return x if self.norm is None else self.norm(x)
+        x = x if self.norm is None else self.norm(x)
+        return x if self.projection is None else self.projection(x)
 
 
 class EncoderDecoder(nnx.Module):

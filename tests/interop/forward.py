@@ -170,6 +170,20 @@ def bert(w, tokens, layers=LAYERS, heads=HEADS):
     return x
 
 
+def albert(w, tokens, layers=LAYERS, heads=HEADS):
+    e, h = "albert.embeddings", "albert.encoder.albert_layer_groups.0.albert_layers.0"
+    x = w[f"{e}.word_embeddings.weight"][tokens] + w[f"{e}.token_type_embeddings.weight"][0]
+    x = x + w[f"{e}.position_embeddings.weight"][: tokens.shape[1]]
+    x = linear(norm(x, w, f"{e}.LayerNorm", 1e-12), w, "albert.encoder.embedding_hidden_mapping_in")
+    for _ in range(layers):
+        parts = (linear(x, w, f"{h}.attention.{part}") for part in ("query", "key", "value"))
+        x = x + linear(attend(*parts, heads=heads), w, f"{h}.attention.dense")
+        x = norm(x, w, f"{h}.attention.LayerNorm", 1e-12)
+        x = x + linear(erf_gelu(linear(x, w, f"{h}.ffn")), w, f"{h}.ffn_output")
+        x = norm(x, w, f"{h}.full_layer_layer_norm", 1e-12)
+    return x
+
+
 def patches(picture, kernel, bias, first, table):
     """Squares of 2 by 2, row by row, by a kernel `[D, channel, row, column]`."""
     rows = []

@@ -77,6 +77,13 @@ def bert():
     return nn.TextEncoder(V, stack(nn.Encoder, make, None), **options)
 
 
+def albert():
+    norm = functools.partial(nn.LayerNorm, epsilon=1e-12, **OPTIONS)
+    one = block(nnx.Rngs(0), activation=EXACT, norm="post", make_norm=norm)
+    options = dict(context=S, kinds=2, make_norm=norm, embed_features=4, rngs=nnx.Rngs(0))
+    return nn.TextEncoder(V, stack(nn.Encoder, lambda rngs: one, None), **options, **OPTIONS)
+
+
 def vit(epsilon=1e-12, classes=3, layer_scale=None, picture=(4, 6)):
     norm = functools.partial(nn.LayerNorm, epsilon=epsilon, **OPTIONS)
     make = functools.partial(block, activation=EXACT, make_norm=norm, layer_scale=layer_scale)
@@ -117,6 +124,7 @@ MODELS = {
     "qwen2": lambda: llama(biased=("query", "key", "value")),
     "qwen3": lambda: llama(qk_norm=True),
     "bert": bert,
+    "albert": albert,
     "vit": vit,
     "dinov2": lambda: vit(1e-6, None, 1.0, (4, 4)),
     "timm": lambda: vit(1e-6, None, 1.0),

@@ -60,6 +60,9 @@ MODELS = {
     "qwen2": lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**LLAMA)),
     "qwen3": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**LLAMA)),
     "bert": lambda: hf.BertModel(hf.BertConfig(**BERT), add_pooling_layer=False),
+    "albert": lambda: hf.AlbertModel(
+        hf.AlbertConfig(**BERT, embedding_size=4, hidden_act="gelu"), add_pooling_layer=False
+    ),
     "vit": lambda: hf.ViTForImageClassification(hf.ViTConfig(**BERT, **VIT)),
     "dinov2": lambda: hf.Dinov2Model(
         hf.Dinov2Config(**COMMON, image_size=4, patch_size=2, mlp_ratio=2)
@@ -86,7 +89,7 @@ def renamed(name, key):
     """A file's name as transformers 5 has it in its code."""
     for old, new in {"vit": RENAMED_VIT, "dinov2": RENAMED}.get(name, {}).items():
         key = key.replace(old, new)
-    return key
+    return key.removeprefix("albert.")
 
 
 def output(name, model):

@@ -118,6 +118,26 @@ def bert():
     return shapes
 
 
+def albert():
+    """Embeddings of 4 features, and one layer for all."""
+    e, h = "albert.embeddings", "albert.encoder.albert_layer_groups.0.albert_layers.0"
+    shapes = {
+        f"{e}.word_embeddings.weight": (V, 4),
+        f"{e}.position_embeddings.weight": (S, 4),
+        f"{e}.token_type_embeddings.weight": (2, 4),
+        f"{e}.LayerNorm.weight": (4,),
+        f"{e}.LayerNorm.bias": (4,),
+        **linear("albert.encoder.embedding_hidden_mapping_in", 4, D),
+        **norm(f"{h}.full_layer_layer_norm"),
+        **norm(f"{h}.attention.LayerNorm"),
+        **linear(f"{h}.ffn", D, F),
+        **linear(f"{h}.ffn_output", F, D),
+    }
+    for part in ("query", "key", "value", "dense"):
+        shapes |= linear(f"{h}.attention.{part}", D, D)
+    return shapes
+
+
 def vit(name="vit.", dino=False):
     """Pictures of 4 by 6, patches of 2: six of them and the class token; DINOv2's are square."""
     shapes = {
@@ -219,6 +239,7 @@ SHAPES = {
     "qwen2": llama(biases=True),
     "qwen3": llama(qk_norms=True),
     "bert": bert(),
+    "albert": albert(),
     "vit": vit(),
     "dinov2": vit("", dino=True),
     "timm": timm(),
