@@ -96,8 +96,8 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
       >>> from jaxattn.masks import Causal
       >>> x = jnp.ones((4096, 8, 64), jnp.float32)
       >>> found = explain(x, x, x, mask=Causal())
-      >>> found.implementation, found.tiles.active
-      ('blockwise', 0.625)
+      >>> found.implementation, found.tiles.empty > found.tiles.mixed
+      ('blockwise', True)
 
     Source: the table `IMPLEMENTATIONS` in dispatch.py.
     """

@@ -75,7 +75,7 @@ def rms_norm(
       >>> import jax.numpy as jnp
       >>> from jaxattn.nn import rms_norm
       >>> import numpy as np
-      >>> print(np.round(rms_norm(jnp.array([3.0, 4.0]), scale=jnp.ones(2)), 2))
+      >>> print(np.array(rms_norm(jnp.array([3.0, 4.0]), scale=jnp.ones(2))).round(2))
       [0.85 1.13]
 
     Source: Zhang and Sennrich 2019, "Root mean square layer normalization", equation 4.

@@ -16,6 +16,7 @@ import pytest
 from experiments import language_model, run_folder, text, training, training_loop
 from experiments.training import Recipe
 
+BEFORE = signal.getsignal(signal.SIGINT)
 TINY = Recipe(context=8, width=8, layers=1, heads=2, batch=2, steps=20, warmup=4, dropout=0.1)
 DATA = b"the quick brown fox jumps over the lazy dog; " * 12
 
@@ -69,7 +70,7 @@ def test_ctrl_c_saves_before_it_leaves(stopped):
     with run_folder.manager(stopped) as checkpoints:
         assert checkpoints.latest_step() == 10
     assert [line["step"] for line in run_folder.metrics(stopped)] == list(range(1, 11))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is BEFORE
 
 
 def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(stopped, unbroken):
