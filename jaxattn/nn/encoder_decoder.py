@@ -107,12 +107,15 @@ class TextEncoder(nnx.Module):
         """
         tokens = _checks.token_ids(tokens)
         options: dict[str, Any] = dict(deterministic=deterministic, rngs=rngs)
-        x = self.dropout(self._embedded(tokens, kinds), **options)
+        x = self.dropout(self.embedded(tokens, kinds), **options)
         counted = jnp.arange(tokens.shape[-1], dtype=jnp.int32)
         positions = None if valid is None else valid_positions(counted, valid)
         return self.encoder(x, mask=mask, positions=positions, **options)
 
-    def _embedded(self, tokens: Array, kinds: Any) -> Array:
+    def embedded(
+        self, tokens: Int[Array, "*B T"], kinds: Int[Array, "*B T"] | None = None
+    ) -> Float[Array, "*B T D"]:
+        """Tokens before the encoder: with positions and kinds, normalised, projected."""
         x = self.embed(tokens)
         if self.positions is not None:
             _checks.within_context(tokens.shape[-1], self.context, f"shape {list(tokens.shape)}")

@@ -184,3 +184,25 @@ def test_whisper_text():
 
     words = json.loads((DATA / "whisper.json").read_text())["tokens"][2:]
     assert whisper.tokenizer().decode(words) == " Every word is written as it is spoken."
+
+
+@needs("rxnmapper")
+def test_rxnmapper_maps_atoms():
+    """Vectors and the map as PyTorch gives them; each atom of the product finds its own."""
+    from experiments.pretrained import rxnmapper
+
+    stored = json.loads((DATA / "rxnmapper.json").read_text())
+    words, tokens = rxnmapper.tokenize(stored["reaction"])
+    np.testing.assert_array_equal(tokens, stored["tokens"])
+    model, tokens = rxnmapper.load(), jnp.asarray(tokens)
+    vectors = np.asarray(run(lambda model, tokens: model(tokens), model, tokens))
+    assert np.abs(vectors[:, ::16] - np.array(stored["vectors"])).max() < FLOAT32
+    weights = np.asarray(run(rxnmapper.attention_maps, model, tokens))
+    seen = weights[rxnmapper.LAYER, rxnmapper.HEAD]
+    assert np.abs(seen[stored["first_row"] :] - np.array(stored["map"])).max() < FLOAT32
+    arrow = words.index(">>")
+    atoms = [i for i in range(arrow, len(words) - 1) if words[i].isalpha()]
+    found = [1 + seen[i, 1:arrow].argmax() for i in atoms]
+    # CC(C)S keeps its order; the ring is entered at the carbon beside its nitrogen, and walked
+    # the other way round; the fluorine that stays is the one far from the nitrogen.
+    assert found == [1, 2, 4, 6, 24, 23, 22, 21, 20, 18, 17]
