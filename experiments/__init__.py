@@ -7,4 +7,5 @@ offers `run(out, quick)` is an experiment; the rest serves them:
     report.py  page.py  figures.py         results.json, report.html, how figures look
     saturation_integrals.py                exact averages of the softmax
     text.py  ngrams.py  training.py  run_folder.py  sampling.py       for language_model.py
+    dates.py  translation.py  fitting.py  alignment_figure.py         for those on sequences
 """
