@@ -4,9 +4,8 @@ A decoder as DETR's: 9 learned queries see each other and read the 8 × 8 featur
 convolutions by cross-attention, and each says one box and one class, or "nothing". In training true
 boxes go to queries one to one at the least total cost (scipy's assignment), so that no two queries
 find the same shape and nothing is suppressed afterwards. Scenes of 1 to 4 ellipses, rectangles and
-triangles are drawn anew for each step, and for the test. Two things make it easier than DETR's task:
-shapes lie in different ninths of the picture, and queries start from boxes on a grid, which they
-move.
+triangles are drawn anew for each step, and for the test. Two things make it easier than DETR's
+task: shapes lie in different ninths of the picture, and queries start from boxes on a grid.
 
 Command: python -m experiments object_queries_find_shapes
 Minutes: 3
