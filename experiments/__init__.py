@@ -8,4 +8,6 @@ offers `run(out, quick)` is an experiment; the rest serves them:
     saturation_integrals.py                exact averages of the softmax
     text.py  ngrams.py  training.py  run_folder.py  sampling.py       for language_model.py
     dates.py  translation.py  fitting.py  alignment_figure.py         for those on sequences
+    digits.py  image_classifiers.py  shapes.py  boxes.py  detector.py for those on pictures
+    average_precision.py  convolution_heads.py  resumable.py          likewise
 """
