@@ -3,6 +3,7 @@
 Letters: B pictures, Q detections of each, G places for true boxes.
 """
 
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.boxes import overlap
@@ -64,7 +65,8 @@ def mean_average_precision(
       present: `[B, G]`, False where there is no true box.
       least: IoU from which on a box is found.
     """
-    iou = np.asarray(overlap(boxes[:, :, None], true_boxes[:, None])[0])
+    found_boxes, wanted_boxes = jnp.asarray(boxes), jnp.asarray(true_boxes)
+    iou = np.asarray(overlap(found_boxes[:, :, None], wanted_boxes[:, None])[0])
     each = []
     for kind in range(scores.shape[-1]):
         wanted = present & (true_kinds == kind)

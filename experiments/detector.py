@@ -4,7 +4,7 @@ Letters: see `jaxattn._typing`; L blocks, B scenes, Q object queries, G true box
 "nothing".
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,10 +55,11 @@ class Detector(nnx.Module):
         """`[B, s, s, 3]` to what each block has found; the last one counts."""
         memory = self.memory(picture)
         x = jnp.broadcast_to(self.queries[...], (picture.shape[0], QUERIES, WIDTH))
+        norm: Any = self.decoder.norm  # never None here
         found = []
         for block in self.decoder.blocks:
             x = block(x, memory)  # object queries see each other: no mask
-            found.append(self.heads(self.decoder.norm(x)))
+            found.append(self.heads(norm(x)))
         return Found(*map(jnp.stack, zip(*found, strict=True)))
 
     def memory(self, picture: jax.Array) -> jax.Array:

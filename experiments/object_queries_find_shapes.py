@@ -94,8 +94,9 @@ def steps_of(new: resumable.Fresh, optimizer: Any) -> resumable.Advance:
 def judged(found: Found, test: shapes.Scenes, least: float = 0.5) -> tuple[float, list[float]]:
     """mAP of what the last block has found, and the average precision of each kind."""
     scores = np.asarray(jax.nn.softmax(found.logits[-1], axis=-1))[..., : detector.NOTHING]
-    truth = (np.asarray(x) for x in (test.boxes, test.kinds, test.present))
-    return mean_average_precision(scores, np.asarray(found.boxes[-1]), *truth, least)
+    wanted, kinds, present = (np.asarray(x) for x in (test.boxes, test.kinds, test.present))
+    boxes_found = np.asarray(found.boxes[-1])
+    return mean_average_precision(scores, boxes_found, wanted, kinds, present, least)
 
 
 def claim(precision: float) -> Claim:

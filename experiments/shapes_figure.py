@@ -1,6 +1,7 @@
 """The figure of `object_queries_find_shapes.py`."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,7 +40,7 @@ def outline(ax: Axes, box: np.ndarray, colour: str, line: str, label: str = "") 
     """A box in the picture's pixels, with its label above it."""
     x, y, width, height = SIDE * box
     left, top = x - width / 2 - 0.5, y - height / 2 - 0.5
-    style = dict(edgecolor=colour, linestyle=line, facecolor="none", linewidth=1.6)
+    style: dict[str, Any] = dict(edgecolor=colour, linestyle=line, facecolor="none", linewidth=1.6)
     ax.add_patch(Rectangle((left, top), width, height, **style))
     if label:
         ax.text(left, top - 0.4, label, fontsize=7, color="white", backgroundcolor=colour,
