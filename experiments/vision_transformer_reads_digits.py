@@ -1,0 +1,210 @@
+"""A vision Transformer reads digits about as well as convolutions of equal size, at 3 times the cost.
+
+scikit-learn's 1,797 digits of 8 × 8 pixels in 5 folds: each seed holds another fifth of them out,
+so that every digit is tested once; pictures are not shifted or otherwise varied in training. Beside
+the Transformer (16 patches of 2 × 2 and a class token, two blocks) stand three convolutions with as
+many parameters, and these with squeeze-and-excitation; they learn faster and get half the steps. On
+pictures so small and so few attention is not needed: that it be better is not claimed.
+
+Command: python -m experiments vision_transformer_reads_digits
+Minutes: 5
+Expected: mean of the Transformer at least 97.5 per cent and each seed 97, which this recipe just
+misses where it was measured: 97.50, 96.94 and 97.49 in three folds of five. Convolutions have 97.8
+and 98.3 (with squeeze-and-excitation) after 150 steps in the first fold; all folds are not measured.
+The Transformer counts 3.6 times the operations of the convolutions, and takes 4 times their time
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from rich.console import Console
+from rich.table import Table
+
+from experiments import digits, resumable
+from experiments.digits_figure import draw
+from experiments.image_classifiers import MODELS, class_attention, parameters
+from experiments.report import Claim, Result
+
+BATCH, PEAK = 64, 3e-3
+STEPS, QUICK_STEPS = (1000, 500, 500), (200, 60, 60)  # of each model
+MEAN, EACH = 97.5, 97.0  # per cent of the Transformer
+CLOSE, CHEAPER = 0.5, 3.0
+TRANSFORMER, PLAIN, SQUEEZED = MODELS
+
+
+class Trained(NamedTuple):
+    """One kind of classifier on all folds."""
+
+    accuracy: list[float]
+    parameters: int
+    operations: float
+    microseconds: float
+    module: nnx.Module
+
+
+def run(out: Path, quick: bool) -> Result:
+    """Train each classifier on each fold, and test it on the digits that it did not see."""
+    data = digits.pictures()
+    folds = range(1 if quick else digits.FOLDS)
+    steps = QUICK_STEPS if quick else STEPS
+    splits = [digits.fold(number, data) for number in folds]
+    found = {n: trained(n, splits, count, out) for n, count in zip(MODELS, steps, strict=True)}
+    show(found)
+    resumable.forget(out)
+    return Result(
+        claims=quick_claims(found) if quick else claims(found),
+        numbers={
+            "accuracy of each seed, per cent": {n: rounded(f.accuracy) for n, f in found.items()},
+            "mean, per cent": {n: round(float(np.mean(f.accuracy)), 2) for n, f in found.items()},
+            "parameters": {n: f.parameters for n, f in found.items()},
+            "operations a picture": {n: round(f.operations) for n, f in found.items()},
+            "microseconds a picture": {n: round(f.microseconds, 1) for n, f in found.items()},
+            "steps": dict(zip(MODELS, steps, strict=True)),
+        },
+        figures=[draw(out, {n: f.accuracy for n, f in found.items()}, *looked_at(found, splits))],
+    )
+
+
+def trained(name: str, splits: list[digits.Split], steps: int, out: Path) -> Trained:
+    """Fold after fold, with one compilation."""
+    optimizer = resumable.adamw(steps, PEAK)
+    new = resumable.fresh(MODELS[name], optimizer, 0)
+    advance = resumable.scanned(new, loss, optimizer)
+    classify = jax.jit(lambda params, x: new.module(params)(x, deterministic=True))
+    accuracy, params = [], new.state.params
+    for seed, split in enumerate(splits):
+        state = resumable.fresh(MODELS[name], optimizer, seed).state
+        data = jax.tree.map(jnp.asarray, split.train)
+        step = stepping(advance, data, seed)
+        params = resumable.fit(step, state, steps, out, f"{name}, seed {seed}").params
+        answers = np.argmax(classify(params, split.test[0]), axis=-1)
+        accuracy.append(100 * float(np.mean(answers == split.test[1])))
+    module = new.module(params)
+    return Trained(accuracy, parameters(module), *cost(classify, params), module)
+
+
+def stepping(advance: Callable[..., Any], data: Any, seed: int) -> resumable.Advance:
+    """Steps on this data with this seed."""
+    return lambda state, length: advance(state, data, jnp.int32(seed), length=length)
+
+
+def loss(module: Any, data: tuple[jax.Array, jax.Array], key: jax.Array) -> jax.Array:
+    """Nats of a batch that the key draws, smoothed by a tenth."""
+    drawn, dropped = jax.random.split(key)
+    chosen = jax.random.randint(drawn, (BATCH,), 0, data[1].shape[0])
+    pictures, classes = data[0][chosen], data[1][chosen]
+    logits = module(pictures, deterministic=False, rngs=nnx.Rngs(dropout=dropped))
+    wanted = optax.smooth_labels(jax.nn.one_hot(classes, digits.CLASSES), 0.1)
+    return jnp.mean(optax.softmax_cross_entropy(logits, wanted))
+
+
+def cost(classify: Callable[..., jax.Array], params: nnx.State) -> tuple[float, float]:
+    """Operations that the compiled program counts for a picture, and its microseconds."""
+    many = jnp.zeros((256, 8, 8, 1), jnp.float32)
+    program: Any = jax.jit(classify).lower(params, many).compile()
+    call = functools.partial(program, params, many)
+    call().block_until_ready()
+    seconds = []
+    for _ in range(10):
+        began = time.perf_counter()
+        call().block_until_ready()
+        seconds.append(time.perf_counter() - began)
+    return program.cost_analysis()["flops"] / 256, 1e6 * min(seconds) / 256
+
+
+def claims(found: dict[str, Trained]) -> list[Claim]:
+    """What the folds say."""
+    first, second, third = (found[name] for name in MODELS)
+    means = {name: float(np.mean(one.accuracy)) for name, one in found.items()}
+    sizes = [one.parameters for one in found.values()]
+    return [
+        Claim(
+            claim=f"vision Transformer, mean accuracy of {len(first.accuracy)} seeds, per cent",
+            expected=f"at least {MEAN}",
+            measured=means[TRANSFORMER],
+            holds=means[TRANSFORMER] >= MEAN,
+        ),
+        Claim(
+            claim="vision Transformer, accuracy of the worst seed, per cent",
+            expected=f"at least {EACH}",
+            measured=min(first.accuracy),
+            holds=min(first.accuracy) >= EACH,
+        ),
+        Claim(
+            claim="the convolutions are as good, mean accuracy in per cent",
+            expected=f"at least {means[TRANSFORMER] - CLOSE:.2f}",
+            measured=means[PLAIN],
+            holds=means[PLAIN] >= means[TRANSFORMER] - CLOSE,
+        ),
+        Claim(
+            claim="and so with squeeze-and-excitation",
+            expected=f"at least {means[TRANSFORMER] - CLOSE:.2f}",
+            measured=means[SQUEEZED],
+            holds=means[SQUEEZED] >= means[TRANSFORMER] - CLOSE,
+        ),
+        Claim(
+            claim="the convolutions are cheaper: operations of the Transformer over theirs",
+            expected=f"at least {CHEAPER}",
+            measured=first.operations / second.operations,
+            holds=first.operations >= CHEAPER * second.operations,
+        ),
+        Claim(
+            claim="all three are of one size: the most parameters over the fewest",
+            expected="at most 1.05",
+            measured=max(sizes) / min(sizes),
+            holds=max(sizes) <= 1.05 * min(sizes),
+        ),
+    ]
+
+
+def quick_claims(found: dict[str, Trained]) -> list[Claim]:
+    """A smoke run: something was learned."""
+    return [
+        Claim(
+            claim=f"{name}: accuracy on digits never seen after a few steps, per cent",
+            expected="at least 60",
+            measured=one.accuracy[0],
+            holds=one.accuracy[0] >= 60,
+        )
+        for name, one in found.items()
+    ]
+
+
+def show(found: dict[str, Trained]) -> None:
+    """The table of accuracies and costs."""
+    head = ("model", "each seed, %", "mean", "parameters", "operations", "µs a picture")
+    table = Table(*head)
+    for name, one in found.items():
+        each = " ".join(f"{value:.1f}" for value in one.accuracy)
+        numbers = (f"{one.parameters:,}", f"{one.operations:,.0f}", f"{one.microseconds:.1f}")
+        table.add_row(name, each, f"{np.mean(one.accuracy):.2f}", *numbers)
+    Console().print(table)
+
+
+def looked_at(
+    found: dict[str, Trained], splits: list[digits.Split]
+) -> tuple[np.ndarray, np.ndarray]:
+    """A tested digit of each class, `[10, 8, 8]`, and the weights on it, `[10, 4, 4]`."""
+    pictures, classes = splits[-1].test
+    chosen = pictures[[int(np.flatnonzero(classes == c)[0]) for c in range(digits.CLASSES)]]
+    weights = class_attention(found[TRANSFORMER].module, jnp.asarray(chosen))  # type: ignore
+    return chosen[..., 0], np.mean(np.asarray(weights), axis=1)
+
+
+def rounded(values: list[float]) -> list[float]:
+    """To hundredths."""
+    return [round(value, 2) for value in values]
+
+
+if __name__ == "__main__":
+    from experiments.__main__ import alone
+
+    alone(__file__)
