@@ -1,4 +1,4 @@
-"""A vision Transformer reads digits about as well as convolutions of equal size, at 3 times the cost.
+"""A vision Transformer reads digits as well as convolutions of its size, at 3 times their cost.
 
 scikit-learn's 1,797 digits of 8 × 8 pixels in 5 folds: each seed holds another fifth of them out,
 so that every digit is tested once; pictures are not shifted or otherwise varied in training. Beside
@@ -10,7 +10,7 @@ Command: python -m experiments vision_transformer_reads_digits
 Minutes: 5
 Expected: mean of the Transformer at least 97.5 per cent and each seed 97, which this recipe just
 misses where it was measured: 97.50, 96.94 and 97.49 in three folds of five. Convolutions have 97.8
-and 98.3 (with squeeze-and-excitation) after 150 steps in the first fold; all folds are not measured.
+and 98.3 (with squeeze-and-excitation) after 150 steps in the first fold; others are not measured.
 The Transformer counts 3.6 times the operations of the convolutions, and takes 4 times their time
 """
 
