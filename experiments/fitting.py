@@ -60,8 +60,8 @@ def fit(module: Module, loss: Loss, data: Any, plan: Plan, folder: Path, about: 
       KeyboardInterrupt: after Ctrl-C, when the state is saved.
     """
     graph, params, rest = nnx.split(module, nnx.Param, ...)
-    # Weak types would be gone after a step, and everything be compiled again.
-    params = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), params)
+    # Copies, since steps reuse their memory; weak types would be compiled twice.
+    params = jax.tree.map(lambda x: jnp.array(x, x.dtype), params)
     optimizer = adamw(plan)
     state = State(jnp.zeros((), jnp.int32), params, optimizer.init(params))
     folder, state = begin(folder, identity(module, data, plan), state)
