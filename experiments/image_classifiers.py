@@ -14,7 +14,7 @@ from jaxattn.nn import Encoder, LayerNorm, SqueezeExcitation, TransformerBlock, 
 CLASSES = 10
 WIDTH, HEADS, LAYERS, PATCH = 48, 4, 2, 2  # of the vision Transformer: 16 patches
 PLAIN, SQUEEZED = (24, 48, 104), (24, 48, 96)  # channels of the convolutions
-DROPPED = 0.1
+DROPPED = 0.2
 
 
 def vision_transformer(rngs: nnx.Rngs) -> VisionTransformer:
@@ -49,7 +49,7 @@ class Convolutions(nnx.Module):
         self.gates = nnx.List(
             SqueezeExcitation(width, 8, rngs=rngs) if squeeze else nnx.identity for width in widths
         )
-        self.dropout = nnx.Dropout(2 * DROPPED)
+        self.dropout = nnx.Dropout(DROPPED)
         self.head = nnx.Linear(widths[-1], CLASSES, rngs=rngs)
 
     def __call__(

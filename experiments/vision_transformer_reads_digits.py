@@ -8,9 +8,9 @@ pictures so small and so few attention is not needed: that it be better is not c
 
 Command: python -m experiments vision_transformer_reads_digits
 Minutes: 5
-Expected: mean of the Transformer at least 97.5 per cent and each seed 97, which this recipe just
-misses where it was measured: 97.50, 96.94 and 97.49 in three folds of five. Convolutions have 97.8
-and 98.3 (with squeeze-and-excitation) after 150 steps in the first fold; others are not measured.
+Expected: mean of the Transformer at least 97.5 per cent (measured 97.61), and each seed 97, which
+two folds of five miss by a digit: 98.33, 97.22, 96.94, 96.94, 98.61. Convolutions had 97.8 and 98.3
+(with squeeze-and-excitation) after 150 steps in the first fold; others are not measured.
 The Transformer counts 3.6 times the operations of the convolutions, and takes 4 times their time
 """
 
@@ -33,7 +33,7 @@ from experiments.digits_figure import draw
 from experiments.image_classifiers import MODELS, class_attention, parameters
 from experiments.report import Claim, Result
 
-BATCH, PEAK = 64, 3e-3
+BATCH, PEAK, DECAY = 64, 3e-3, 0.2
 STEPS, QUICK_STEPS = (1000, 500, 500), (200, 60, 60)  # of each model
 MEAN, EACH = 97.5, 97.0  # per cent of the Transformer
 CLOSE, CHEAPER = 0.5, 3.0
@@ -75,7 +75,7 @@ def run(out: Path, quick: bool) -> Result:
 
 def trained(name: str, splits: list[digits.Split], steps: int, out: Path) -> Trained:
     """Fold after fold, with one compilation."""
-    optimizer = resumable.adamw(steps, PEAK)
+    optimizer = resumable.adamw(steps, PEAK, DECAY)
     new = resumable.fresh(MODELS[name], optimizer, 0)
     advance = resumable.scanned(new, loss, optimizer)
     classify = jax.jit(lambda params, x: new.module(params)(x, deterministic=True))
