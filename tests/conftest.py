@@ -2,7 +2,11 @@
 
 import os
 
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+# Programs run once, on a few numbers: code that is not optimised is there sooner.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0",
+)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
