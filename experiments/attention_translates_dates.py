@@ -60,7 +60,7 @@ def run(out: Path, quick: bool) -> Result:
     """Train both, and judge them; if quick, only that they learn."""
     sizes = QUICK if quick else Sizes()
     (texts, test), train, vocabulary = data(sizes)
-    plans = dict(zip((GRU, TRANSFORMER), sizes.plans, strict=True))
+    plans: dict[str, Plan] = dict(zip((GRU, TRANSFORMER), sizes.plans, strict=True))
     trained = {
         name: fitting.fit(model, translation.surprise, train, plans[name], folder(out, name), name)
         for name, model in models(vocabulary, sizes).items()

@@ -88,7 +88,8 @@ def temporary(mode: str, implementation: str, size: int) -> float:
     """MiB that the compiled program takes beside arguments and results."""
     x = jax.ShapeDtypeStruct((size, 1, 64), jnp.float32)
     program = jax.jit(derivative(mode, implementation)).lower(x, x, x).compile()
-    return program.memory_analysis().temp_size_in_bytes / MIB
+    memory: Any = program.memory_analysis()
+    return memory.temp_size_in_bytes / MIB
 
 
 def derivative(mode: str, implementation: str) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ neither the locale nor the style. Days of the training set and of the test set a
 """
 
 import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,12 +38,12 @@ class Texts(NamedTuple):
 class Pairs(NamedTuple):
     """The same as tokens: `source [n, S]`, its `lengths [n]`, and `target [n, L + 2]`.
 
-    A target is START, L characters and END.
+    A target is START, L characters and END. The arrays are NumPy's or JAX's.
     """
 
-    source: np.ndarray
-    lengths: np.ndarray
-    target: np.ndarray
+    source: Any
+    lengths: Any
+    target: Any
 
 
 def days(train: bool, seed: int = 0) -> np.ndarray:

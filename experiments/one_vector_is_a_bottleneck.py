@@ -87,7 +87,7 @@ def run(out: Path, quick: bool) -> Result:
 
 def data(task: Task, sizes: Sizes) -> tuple[Pairs, Pairs, int]:
     """Training and test tokens, and how many source tokens there are."""
-    options = dict(dates=task.dates, locales=sizes.locales, styles=task.styles)
+    options: dict[str, Any] = dict(dates=task.dates, locales=sizes.locales, styles=task.styles)
     texts = [
         dates.draw(sizes.train, True, seed=3, **options),
         dates.draw(sizes.test, False, seed=4, **options),

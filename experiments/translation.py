@@ -45,7 +45,7 @@ def recurrent(vocabulary: int, size: Size, attention: str | None = "additive", s
     """A GRU in both directions, and a GRU that writes."""
 
     def make() -> RecurrentEncoderDecoder:
-        sizes = dict(width=size.width, hidden=size.hidden)
+        sizes: dict[str, Any] = dict(width=size.width, hidden=size.hidden)
         rngs = nnx.Rngs(seed)
         return RecurrentEncoderDecoder(vocabulary, TARGETS, **sizes, attention=attention, rngs=rngs)
 
@@ -104,7 +104,7 @@ def write(model: Any, source: jax.Array, lengths: jax.Array, length: int, beams:
     start = jnp.full((len(source), 1), START, source.dtype)
     if beams == 1:
         return generate(model, start, steps=length, cache=cache, stop=END).tokens
-    options = dict(steps=length, cache=cache, stop=END)
+    options: dict[str, Any] = dict(steps=length, cache=cache, stop=END)
     return generate_beams(model, start, **options, beams=beams).tokens[:, 0]
 
 

@@ -92,8 +92,8 @@ def data(sizes: Sizes) -> tuple[Texts, Pairs, Pairs, int]:
     train = dates.draw(sizes.train, True, seed=5, locales=sizes.locales)
     test = dates.draw(sizes.test, False, seed=6, locales=sizes.locales)
     characters = dates.alphabet(train.written + test.written)
-    as_tokens = [dates.tokens(texts, characters, LENGTH) for texts in (test, train)]
-    return test, *as_tokens, dates.SPECIAL + len(characters)
+    tested, trained = (dates.tokens(texts, characters, LENGTH) for texts in (test, train))
+    return test, tested, trained, dates.SPECIAL + len(characters)
 
 
 @nnx.jit
@@ -167,7 +167,8 @@ def agreement(weights: np.ndarray, influence: np.ndarray, lengths: np.ndarray) -
     correlation, same = [], []
     for rows, others, length in zip(weights, influence, lengths, strict=True):
         for row, other in zip(rows[:, :length], others[:, :length], strict=True):
-            correlation.append(spearmanr(row, other).statistic)
+            ranks: Any = spearmanr(row, other)
+            correlation.append(ranks.statistic)
             same.append(np.argmax(row) == np.argmax(other))
     return Agreement(np.array(correlation), np.array(same))
 

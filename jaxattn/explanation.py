@@ -171,9 +171,10 @@ def count_tiles(inputs: Inputs) -> TileCount | None:
     rows = position_blocks(inputs.query_positions, queries, inputs.query_offset, plan.rows, rank)
     columns = position_blocks(inputs.key_positions, keys, 0, plan.columns, rank)
     tiles = classify(inputs, rows, columns)
-    if any(isinstance(x, jax.core.Tracer) for x in tiles):
+    try:
+        possible, certain = (np.asarray(x) for x in tiles)
+    except jax.errors.TracerArrayConversionError:
         return None
-    possible, certain = (np.asarray(x) for x in tiles)
     kinds = np.where(possible, np.where(certain, FULL, MIXED), EMPTY)
     counts = (int((kinds == kind).sum()) for kind in (EMPTY, MIXED, FULL))
     return TileCount(plan.rows, plan.columns, *counts)
