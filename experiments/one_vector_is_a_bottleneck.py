@@ -15,7 +15,7 @@ Stopped by Ctrl-C, the same command goes on where it was. Needs `babel`, which t
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
