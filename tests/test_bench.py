@@ -30,7 +30,10 @@ def test_pairs_are_those_of_the_mask(mask, length):
     assert case.pairs == allowed.sum()
 
 
-@pytest.mark.parametrize("mask", ["full", "causal", "window", "packed"])
+@pytest.mark.parametrize(
+    "mask",
+    ["causal", *(pytest.param(m, marks=pytest.mark.slow) for m in ("full", "window", "packed"))],
+)
 def test_everybody_computes_the_same(mask):
     case = Case("test", mask, WINDOW + 8, heads=2, key_heads=2, size=4)
     query, key, value, _ = (jnp.asarray(x) for x in contestants.arrays(case))

@@ -87,8 +87,9 @@ def test_key_length_zero(row, implementation):
 
 
 @row("V5")
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["key", "value", "both"])
+@pytest.mark.parametrize(
+    ("poison", "where"), [(np.nan, "both"), (np.nan, "key"), (np.inf, "value"), (-np.inf, "both")]
+)
 def test_poison_in_padding(row, implementation, poison, where):
     clean = calls.heads(queries=4, keys=6)
     dirty = {name: x.copy() for name, x in clean.items()}
