@@ -15,7 +15,7 @@ from jaxattn import _door
 from jaxattn._door import Inputs
 from jaxattn._precision import accumulator
 from jaxattn.blockwise import default_plan
-from jaxattn.dispatch import IMPLEMENTATIONS, attention, choose
+from jaxattn.dispatch import IMPLEMENTATIONS, Implementation, attention, choose
 from jaxattn.tiles import EMPTY, FULL, MIXED, Plan, classify, position_blocks
 
 SIGNATURE = inspect.signature(attention)
@@ -113,16 +113,18 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
     sizes = {"*B": list(inputs.batch), "T": queries, "S": keys, "N": heads, "K": key_heads}
     sizes |= {"H": inputs.query.shape[-1], "Hv": inputs.value.shape[-1]}
     sizes["dtype"] = inputs.query.dtype.name
-    verdicts = tuple(verdict(entry.name, inputs, name, tiles) for entry in IMPLEMENTATIONS)
+    verdicts = tuple(verdict(entry, inputs, name, tiles) for entry in IMPLEMENTATIONS)
     return Explanation(jax.default_backend(), sizes, tiles, verdicts)
 
 
 explain.__signature__ = SIGNATURE.replace(return_annotation=Explanation)  # type: ignore[attr-defined]
 
 
-def verdict(name: str, inputs: Inputs, asked: str | None, tiles: TileCount | None) -> Verdict:
+def verdict(
+    entry: Implementation, inputs: Inputs, asked: str | None, tiles: TileCount | None
+) -> Verdict:
     """What becomes of one implementation when `asked` is the name given, or None."""
-    entry = next(entry for entry in IMPLEMENTATIONS if entry.name == name)
+    name = entry.name
     refusal, declined = entry.refusal(inputs), entry.declines(inputs)
     try:
         runs = choose(inputs, asked).name == name

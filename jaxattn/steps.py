@@ -97,18 +97,8 @@ def view(layout: Layout, index: Index) -> Step:
     key, value = (pick(x, index.lead) for x in (layout.key, layout.value))
     if plan.looped:
         key, value = key[None], value[None]
-    local = dataclasses.replace(
-        inputs,
-        mask=mask_of(layout, example),
-        bias_function=bias_of(layout, example, first),
-        scale=heads_of(layout, inputs.scale, first),
-        softcap=heads_of(layout, inputs.softcap, first),
-        dropout=dropout_of(layout, example),
-        pairs=pair_rows(layout, inputs.pairs, index),
-        bias=pair_rows(layout, inputs.bias, index),
-    )
     return Step(
-        inputs=local,
+        inputs=local_inputs(layout, index, example, first),
         query=query,
         key=key,
         value=value,
@@ -119,6 +109,21 @@ def view(layout: Layout, index: Index) -> Step:
         block=index.block,
         kind=index.kind,
         kinds=layout.kinds,
+    )
+
+
+def local_inputs(layout: Layout, index: Index, example: Any, first: Any) -> Inputs:
+    """All inputs but query, key and value, for the step's examples and heads."""
+    inputs = layout.inputs
+    return dataclasses.replace(
+        inputs,
+        mask=mask_of(layout, example),
+        bias_function=bias_of(layout, example, first),
+        scale=heads_of(layout, inputs.scale, first),
+        softcap=heads_of(layout, inputs.softcap, first),
+        dropout=dropout_of(layout, example),
+        pairs=pair_rows(layout, inputs.pairs, index),
+        bias=pair_rows(layout, inputs.bias, index),
     )
 
 
