@@ -76,6 +76,11 @@ def test_all_take_turns_and_medians_count():
     assert turns == ["a", "b"] * 4  # to warm up, then three turns
 
 
+def test_the_median_and_the_fastest_turn_are_told():
+    ready = clock.Ready("a", lambda: None, compile=0.5, calls=1)
+    assert clock.summary(ready, [9.0, 1.0, 2.0]) == Timing("a", 2.0, 1.0, 0.5, 3)
+
+
 def test_dense_paths_that_would_fill_the_memory_are_left_out():
     with pytest.raises(LeftOut, match="GiB"):
         contestants.jax_nn(Case("test", "full", 2**15), "grad", limit=8)
