@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from jax.core import Tracer
 
 from jaxattn import _validate
@@ -173,13 +174,21 @@ def context_is_due(context: Any, cross_attention: Any) -> None:
         )
 
 
-def caches(cache: Any, layers: int) -> None:
-    """One cache for each layer."""
-    if not isinstance(cache, tuple) or len(cache) != layers:
-        count = len(cache) if isinstance(cache, tuple) else type(cache).__name__
+def caches(cache: Any, layers: int, scan: bool) -> None:
+    """One cache for each layer, or all in one where the layers are scanned."""
+    hint = "make it with init_cache(batch, length) of this model"
+    stacked = hasattr(cache, "own")
+    if scan and not (stacked and cache.own.length.shape[-1:] == (layers,)):
+        got = list(cache.own.length.shape) if stacked else type(cache).__name__
         raise ValueError(
-            f"cache must be a tuple of L = {layers} caches, one for each layer, got {count}; make "
-            "it with init_cache(batch, length)"
+            f"cache must be one BlockCache for all L = {layers} scanned layers, with length "
+            f"[*B, L], got {got}; {hint}"
+        )
+    if not scan and (stacked or not isinstance(cache, tuple) or len(cache) != layers):
+        listed = isinstance(cache, tuple) and not stacked
+        got = len(cache) if listed else type(cache).__name__
+        raise ValueError(
+            f"cache must be a tuple of L = {layers} caches, one for each layer, got {got}; {hint}"
         )
 
 
@@ -205,13 +214,17 @@ def within_context(size: int, context: int | None, got: str) -> None:
 
 
 def room(cache: Any, tokens: int, valid: Any) -> None:
-    """So many more tokens find a place, as far as that is known before the program runs."""
+    """So many more tokens find a place, as far as that is known before the program runs.
+
+    In NumPy: JAX's sums of what is known become unknown inside of jit.
+    """
     padding = 0 if valid is None or isinstance(valid, Tracer) else longest_padding(valid)
-    for block in cache if isinstance(cache, tuple) else ():
+    blocks = (cache,) if hasattr(cache, "own") else cache
+    for block in blocks if isinstance(blocks, tuple) else ():
         own = getattr(block, "own", None)
         if own is None or own.wraps or isinstance(own.length, Tracer):
             continue
-        held = int(own.length.max(initial=0))
+        held = int(np.asarray(own.length).max(initial=0))
         if held + tokens - padding > own.capacity:
             raise ValueError(
                 f"the cache holds C = {own.capacity} tokens, {held} of them taken, and prompt and "
@@ -222,4 +235,5 @@ def room(cache: Any, tokens: int, valid: Any) -> None:
 
 def longest_padding(valid: Any) -> int:
     """How many places of the example with the most tokens are padding."""
+    valid = np.asarray(valid)
     return int(valid.shape[-1] - valid.sum(axis=-1).max(initial=0))

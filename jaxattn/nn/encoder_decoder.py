@@ -11,8 +11,8 @@ from jaxattn.nn import _checks
 from jaxattn.nn.feed_forward import dropout_module
 from jaxattn.nn.initial import SMALL
 from jaxattn.nn.language_model import LanguageModel, add_positions
+from jaxattn.nn.scanned import StackCache
 from jaxattn.nn.stack import Encoder
-from jaxattn.nn.transformer import BlockCache
 
 
 class TextEncoder(nnx.Module):
@@ -195,7 +195,7 @@ class EncoderDecoder(nnx.Module):
         *,
         valid: Bool[Array, "*B S"] | None = None,
         **options: Any,
-    ) -> tuple[BlockCache, ...]:
+    ) -> StackCache:
         """A cache for `extend`; the inputs are encoded here, once.
 
         Args:
@@ -212,10 +212,10 @@ class EncoderDecoder(nnx.Module):
     def extend(
         self,
         tokens: Int[Array, "*B T"],
-        cache: tuple[BlockCache, ...],
+        cache: StackCache,
         *,
         valid: Bool[Array, "*B T"] | None = None,
-    ) -> tuple[Float[Array, "*B T V"], tuple[BlockCache, ...]]:
+    ) -> tuple[Float[Array, "*B T V"], StackCache]:
         """Logits for T new tokens, as `LanguageModel.extend`."""
         return self.decoder.extend(tokens, cache, valid=valid)
 

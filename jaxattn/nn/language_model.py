@@ -13,8 +13,9 @@ from jaxattn.nn import _checks
 from jaxattn.nn.feed_forward import dropout_module
 from jaxattn.nn.initial import SMALL, residual
 from jaxattn.nn.norm import LayerNorm
+from jaxattn.nn.scanned import StackCache, first_own
 from jaxattn.nn.stack import Stack
-from jaxattn.nn.transformer import BlockCache, TransformerBlock
+from jaxattn.nn.transformer import TransformerBlock
 from jaxattn.positions import sinusoidal
 
 POSITIONS = ("learned", "sinusoidal", "none")
@@ -148,7 +149,7 @@ class LanguageModel(nnx.Module):
         length: int,
         context: Float[Array, "*B S E"] | None = None,
         **options: Any,
-    ) -> tuple[BlockCache, ...]:
+    ) -> StackCache:
         """An empty cache for `extend`.
 
         Args:
@@ -168,11 +169,11 @@ class LanguageModel(nnx.Module):
     def extend(
         self,
         tokens: Int[Array, "*B T"],
-        cache: tuple[BlockCache, ...],
+        cache: StackCache,
         *,
         mask: Mask | None = None,
         valid: Bool[Array, "*B T"] | None = None,
-    ) -> tuple[Float[Array, "*B T V"], tuple[BlockCache, ...]]:
+    ) -> tuple[Float[Array, "*B T V"], StackCache]:
         """Logits for T new tokens that follow those in the cache, and the cache after them.
 
         Step by step it is the call with all tokens at once. Nothing is dropped.
@@ -186,9 +187,10 @@ class LanguageModel(nnx.Module):
         Raises: as in the call, and as `MultiHeadAttention.extend`.
         """
         tokens = _checks.token_ids(tokens)
-        _checks.caches(cache, self.stack.layers)
-        _checks.same_batch(tokens[..., None], cache[0].own.length)
-        places = caches.next_positions(cache[0].own, tokens.shape[-1], valid)
+        _checks.caches(cache, self.stack.layers, self.stack.scan)
+        own = first_own(cache)
+        _checks.same_batch(tokens[..., None], own.length)
+        places = caches.next_positions(own, tokens.shape[-1], valid)
         causal = Causal() if mask is None else Causal() & mask
         x, after = self.stack.extend(
             self._embedded(tokens, places), cache, mask=causal, valid=valid

@@ -10,6 +10,7 @@ from jaxattn._typing import Array, Bool, Float, Int
 from jaxattn.masks import Causal, Mask
 from jaxattn.nn import _checks
 from jaxattn.nn.norm import LayerNorm
+from jaxattn.nn.scanned import StackCache, check_room, extend_layers
 from jaxattn.nn.transformer import BlockCache, ResidualBlock
 
 
@@ -25,8 +26,8 @@ class Stack(nnx.Module):
       remat: whether what blocks compute is computed again for the gradient instead of kept:
         memory for one block's insides instead of L.
       scan: whether the blocks' parameters are stacked (`blocks`, each with an axis of L in front)
-        and looped over, so that one block is compiled instead of L. A cache is then still one for
-        each block, and steps with it are unrolled.
+        and looped over, so that one block is compiled instead of L. The caches are then stacked
+        too, behind `*B`; a step copies each once more than L compiled blocks do.
       rngs: handed to `block`.
 
     Raises:
@@ -115,33 +116,52 @@ class Stack(nnx.Module):
         length: int,
         context: Float[Array, "*B S E"] | None = None,
         **options: Any,
-    ) -> tuple[BlockCache, ...]:
-        """An empty cache for each block; arguments as in `ResidualBlock.init_cache`."""
-        return tuple(block.init_cache(batch, length, context, **options) for block in self._each())
+    ) -> StackCache:
+        """An empty cache for each block; arguments as in `ResidualBlock.init_cache`.
+
+        Returns:
+          L caches, or where `scan` is True one, whose arrays have an axis of L behind `*B`.
+        """
+        if not self.scan:
+            return tuple(
+                block.init_cache(batch, length, context, **options) for block in self.blocks
+            )
+        graph, states = nnx.split(self.blocks)
+
+        def init(state: Any) -> BlockCache:
+            return nnx.merge(graph, state).init_cache(batch, length, context, **options)
+
+        axis = len(batch) if isinstance(batch, tuple) else 1
+        return jax.vmap(init, out_axes=axis, axis_size=self.layers)(states)
 
     def extend(
         self,
         x: Float[Array, "*B T D"],
-        cache: tuple[BlockCache, ...],
+        cache: StackCache,
         *,
         mask: Mask | None = Causal(),  # noqa: B008
         valid: Bool[Array, "*B T"] | None = None,
-    ) -> tuple[Float[Array, "*B T D"], tuple[BlockCache, ...]]:
+    ) -> tuple[Float[Array, "*B T D"], StackCache]:
         """The stack for T new tokens; see `MultiHeadAttention.extend`. Nothing is dropped."""
-        _checks.caches(cache, self.layers)
-        after = []
-        for block, held in zip(self._each(), cache, strict=True):
+        _checks.caches(cache, self.layers, self.scan)
+        if self.scan:
+            x, after = self._extend_scanned(x, cache, mask=mask, valid=valid)
+            return x if self.norm is None else self.norm(x), after
+        every = []
+        for block, held in zip(self.blocks, cache, strict=True):
             x, held = block.extend(x, held, mask=mask, valid=valid)
-            after.append(held)
-        return x if self.norm is None else self.norm(x), tuple(after)
+            every.append(held)
+        return x if self.norm is None else self.norm(x), tuple(every)
 
-    def _each(self) -> list[ResidualBlock]:
-        """The blocks, one by one, whether they are stacked or not."""
-        if not self.scan:
-            return list(self.blocks)
-        graph, state = nnx.split(self.blocks)
-        slices = (jax.tree.map(lambda x, i=i: x[i], state) for i in range(self.layers))
-        return [nnx.merge(graph, state) for state in slices]
+    def _extend_scanned(self, x: Array, cache: Any, **options: Any) -> tuple[Array, BlockCache]:
+        """The blocks in one loop, each with its own part of the cache."""
+        check_room(cache, x.shape[-2], options["valid"])
+        graph, states = nnx.split(self.blocks)
+
+        def extend(state: Any, x: Array, held: BlockCache) -> tuple[Array, BlockCache]:
+            return nnx.merge(graph, state).extend(x, held, **options)
+
+        return extend_layers(extend, states, x, cache)
 
 
 class Encoder(Stack):

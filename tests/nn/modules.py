@@ -39,6 +39,14 @@ def shuffled(make, seed=0):
     return module
 
 
+def stacked(plain, scanned):
+    """Give the scanned stack the parameters of the plain one."""
+    states = [nnx.state(block, nnx.Param) for block in plain.blocks]
+    nnx.update(scanned.blocks, jax.tree.map(lambda *x: jnp.stack(x), *states))
+    nnx.update(scanned.norm, nnx.state(plain.norm, nnx.Param))
+    return scanned
+
+
 def shapes(make):
     """`{path: (shape, dtype)}` of the parameters that `make` would make; nothing is computed."""
     state = nnx.state(nnx.eval_shape(make), nnx.Param)

@@ -31,7 +31,7 @@ from jaxattn.nn import (
     stream,
 )
 from jaxattn.positions import Rotary
-from tests.nn.modules import normal, quick, run, shuffled
+from tests.nn.modules import normal, quick, run, shuffled, stacked
 from tests.tolerances import error
 
 WIDE = dict(param_dtype=jnp.float64)
@@ -48,6 +48,17 @@ def rotary_stack(rngs):
         return ResidualBlock(own, swiglu, make_norm=functools.partial(RMSNorm, **WIDE))
 
     return Stack(2, block, make_norm=functools.partial(RMSNorm, **WIDE), rngs=rngs)
+
+
+def scanned_model(rngs, scan=True):
+    """Two equal blocks with rotary positions, in one loop or one after the other."""
+
+    def block(rngs):
+        own = MultiHeadAttention(2, 8, scoring=Scoring(rotary=Rotary()), rngs=rngs, **WIDE)
+        return ResidualBlock(own, FeedForward(8, rngs=rngs, **WIDE))
+
+    stack = Stack(2, block, scan=scan, rngs=rngs)
+    return LanguageModel(positions="none", tied=False, stack=stack, rngs=rngs, **SIZES)
 
 
 def rotary_model(rngs):
@@ -243,6 +254,23 @@ def test_greedy_is_a_beam_of_one():
     np.testing.assert_array_equal(beams.tokens[:, 0], greedy.tokens)
 
 
+def test_a_scanned_stack_writes_the_same():
+    """With padding, from a cache that goes on, and in a beam that chooses among examples."""
+    plain = shuffled(lambda: scanned_model(nnx.Rngs(0), scan=False))
+    scanned = shuffled(lambda: scanned_model(nnx.Rngs(0)))
+    nnx.update(scanned.embed, nnx.state(plain.embed, nnx.Param))
+    scanned.head[...] = plain.head[...]
+    stacked(plain.stack, scanned.stack)
+
+    def everything(module):
+        first = generate(module, PROMPTS, steps=3, valid=LEFT, cache=module.init_cache(2, 10))
+        second = generate(module, first.tokens[:, -1:], steps=3, cache=first.cache)
+        return first.tokens, second.tokens, generate_beams(module, PROMPTS, steps=4, beams=3)
+
+    got, want = run(everything, scanned), run(everything, plain)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), got, want)
+
+
 def test_top_k_and_top_p_keep_what_they_say():
     logits = normal(0, 5, 9)
     order = np.sort(np.asarray(logits), axis=-1)[:, ::-1]
@@ -288,6 +316,16 @@ def test_bad_input(options, error_type, message):
         generate(model(), **given)
 
 
+def test_what_is_known_is_known_inside_of_jit_too():
+    """Padding and a cache that the compiled function closes over."""
+    module = model()
+    for cache in (None, module.init_cache(2, 7)):
+        got = run(
+            lambda m, cache=cache: generate(m, PROMPTS, steps=4, valid=LEFT, cache=cache), module
+        )
+        np.testing.assert_array_equal(got.tokens, continued(module, PROMPTS, LEFT, steps=4).tokens)
+
+
 def test_a_cache_that_is_too_small_or_of_others():
     module = model()
     with pytest.raises(ValueError, match="holds C = 5 tokens, 0 of them taken, .* need 6 more"):
@@ -296,3 +334,6 @@ def test_a_cache_that_is_too_small_or_of_others():
         generate(module, PROMPTS, steps=3, cache=module.init_cache(3, 9))
     with pytest.raises(ValueError, match="tuple of L = 2 caches"):
         generate(module, PROMPTS, steps=3, cache=module.init_cache(2, 9)[:1])
+    scanned = shuffled(lambda: scanned_model(nnx.Rngs(0)))
+    with pytest.raises(ValueError, match="holds C = 5 tokens, 0 of them taken, .* need 6 more"):
+        generate(scanned, PROMPTS, steps=3, cache=scanned.init_cache(2, 5))

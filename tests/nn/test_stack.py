@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxattn.masks import Causal, Lengths
 from jaxattn.nn import (
@@ -20,7 +21,8 @@ from jaxattn.nn import (
     TransformerBlock,
 )
 from jaxattn.positions import Rotary
-from tests.nn.modules import normal, run, shapes, shuffled
+from tests.jaxprs import equations
+from tests.nn.modules import normal, run, shapes, shuffled, stacked
 from tests.tolerances import error
 
 WIDE = dict(param_dtype=jnp.float64)
@@ -106,14 +108,6 @@ def test_stack_is_its_blocks_in_order():
     assert error(run(called, module, X, mask=Causal()), want) <= 1e-13
 
 
-def stacked(plain, scanned):
-    """Give the scanned stack the parameters of the plain one."""
-    states = [nnx.state(block, nnx.Param) for block in plain.blocks]
-    nnx.update(scanned.blocks, jax.tree.map(lambda *x: jnp.stack(x), *states))
-    nnx.update(scanned.norm, nnx.state(plain.norm, nnx.Param))
-    return scanned
-
-
 def loss_and_gradients(module, x):
     graph, state = nnx.split(module)
     return jax.value_and_grad(lambda x: jnp.sum(nnx.merge(graph, state)(x, mask=Causal()) ** 2))(x)
@@ -187,6 +181,55 @@ def test_step_by_step_is_all_at_once(options):
     assert error(got[1][np.array([1, 2, 4])], rows[1]) <= 1e-12
 
 
+def step_equations(layers, **options):
+    """How many equations there are in making a cache, and in a step with it."""
+    block = lambda rngs: llama(rngs, context=True)
+    module = nnx.eval_shape(lambda: Decoder(layers, block, rngs=nnx.Rngs(0), **options))
+    graph, state = nnx.split(module)
+
+    def first(state):
+        return nnx.merge(graph, state).init_cache(2, 5, Y)
+
+    def step(state, cache):
+        return nnx.merge(graph, state).extend(X[:, :1], cache)
+
+    cache = jax.eval_shape(first, state)
+    traced = [jax.make_jaxpr(first)(state), jax.make_jaxpr(step)(state, cache)]
+    return [sum(1 for _ in equations(jaxpr)) for jaxpr in traced]
+
+
+def test_a_step_of_a_scanned_stack_does_not_grow_with_layers():
+    assert step_equations(2, scan=True) == step_equations(6, scan=True)
+    few, many = step_equations(2), step_equations(6)
+    assert all(b > 2 * a for a, b in zip(few, many, strict=True))  # the count does see layers
+
+
+@pytest.mark.parametrize("batch", [(), 2, pytest.param((2, 3), marks=pytest.mark.slow)])
+def test_a_scanned_cache_has_its_layers_behind_the_batch(batch):
+    module = nnx.eval_shape(lambda: stack(scan=True))
+    cache = nnx.eval_shape(lambda m: m.init_cache(batch, 5), module)
+    lead = batch if isinstance(batch, tuple) else (batch,)
+    assert cache.own.key.shape == (*lead, 3, 5, 2, 2) and cache.own.length.shape == (*lead, 3)
+    x = jnp.ones((*lead, 2, 8))
+    out, after = nnx.eval_shape(lambda m, cache: m.extend(x, cache), module, cache)
+    assert out.shape == x.shape
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, cache)
+
+
+def test_a_scanned_cache_on_a_mesh_with_explicit_axes():
+    module, mesh = stack(scan=True), jax.make_mesh((2,), ("data",), (AxisType.Explicit,))
+    want, _ = run(extended, module, X)
+    with jax.set_mesh(mesh):
+        spread = jax.device_put(X, NamedSharding(mesh, PartitionSpec("data")))
+        got, cache = run(extended, module, spread)
+    assert error(got, want) <= 1e-12
+    assert cache.own.key.sharding.spec[0] == cache.own.length.sharding.spec[0] == "data"
+
+
+def extended(module, x):
+    return module.extend(x, module.init_cache(2, 5))
+
+
 @pytest.mark.slow
 def test_encoder_sees_everything_and_decoder_what_came_before():
     changed = X.at[:, 4].set(0)
@@ -232,3 +275,12 @@ def test_bad_input():
         nnx.eval_shape(lambda: stack(Decoder, context=True)(X))
     with pytest.raises(ValueError, match="tuple of L = 3 caches.* got 2"):
         nnx.eval_shape(lambda: module.extend(X, module.init_cache(2, 5)[:2]))
+    scanned, held = stack(scan=True), jax.eval_shape(lambda: module.init_cache(2, 5))
+    with pytest.raises(ValueError, match=r"one BlockCache for all L = 3.*\[\*B, L\], got tuple"):
+        nnx.eval_shape(lambda cache: scanned.extend(X, cache), held)
+    with pytest.raises(ValueError, match=r"one BlockCache for all L = 3.*got \[2\]"):
+        nnx.eval_shape(lambda cache: scanned.extend(X, cache), held[0])
+    with pytest.raises(ValueError, match="holds C = 5 tokens, and after these 6 an example has 6"):
+        scanned.extend(normal(1, 2, 6, 8), scanned.init_cache(2, 5))
+    with pytest.raises(ValueError, match="tuple of L = 3 caches.* got BlockCache"):
+        nnx.eval_shape(lambda: module.extend(X, scanned.init_cache(2, 5)))
