@@ -13,9 +13,11 @@ import jax.numpy as jnp
 
 from jaxattn import _validate
 from jaxattn._door import Inputs
+from jaxattn._mesh import regroup
+from jaxattn._precision import accumulator
 from jaxattn._typing import Array, Bool, Float, KeyPositions, QueryPositions
 from jaxattn.partial import Partial
-from jaxattn.scores import attention_scores, modify, soft_cap
+from jaxattn.scores import modify, soft_cap
 from jaxattn.softmax import exponentials, log_or_minus_inf, normalise, weighted_sum
 
 
@@ -35,7 +37,7 @@ def dense_attention(inputs: Inputs) -> Dense:
     if allowed is not None:
         query, key, value = without_padding(query, key, value, allowed)
 
-    scores = attention_scores(query, key, inputs.scale, precision=inputs.precision)
+    scores = scaled_products(query, key, inputs)
     if inputs.softcap is not None:
         scores = soft_cap(scores, inputs.softcap)
     if inputs.score_mod is not None:
@@ -49,7 +51,8 @@ def dense_attention(inputs: Inputs) -> Dense:
     finite = scores != -jnp.inf
     terms = exponentials(scores, finite if allowed is None else allowed & finite)
     weights = drop(inputs, normalise(terms), query_positions, key_positions)
-    out = weighted_sum(weights, value, precision=inputs.precision)
+    out = weighted_sum(in_groups(weights, inputs), value, precision=inputs.precision)
+    out = of_heads(out, inputs)
     lse = log_or_minus_inf(terms.total, terms.shift)[..., 0]
     return Dense(Partial(jnp.swapaxes(out, -2, -3), jnp.swapaxes(lse, -1, -2)), weights)
 
@@ -106,10 +109,40 @@ def pair_sizes(inputs: Inputs) -> tuple[Any, ...]:
 
 
 def heads_first(inputs: Inputs) -> tuple[Array, Array, Array]:
-    """Query, key and value as `[*B, N, ., .]`; query head h gets key head h // G."""
+    """Query as `[*B, N, T, H]`, key and value as `[*B, K, S, .]`."""
     query, key, value = (jnp.swapaxes(x, -2, -3) for x in (inputs.query, inputs.key, inputs.value))
-    key, value = (for_query_heads(x, inputs, axis=-3) for x in (key, value))
     return query, key, value
+
+
+def scaled_products(query: Array, key: Array, inputs: Inputs) -> Float[Array, "*B N T S"]:
+    """`attention_scores` of each query head and its key head.
+
+    It contracts the last axes, without an array Kᵀ: where T is small, as in a step with a cache,
+    to transpose the keys would take longer than all the rest.
+    """
+    products = jnp.einsum(
+        "...th,...sh->...ts",
+        in_groups(query, inputs),
+        key,
+        precision=inputs.precision,
+        preferred_element_type=accumulator(query.dtype),
+    )
+    return of_heads(products, inputs) * inputs.scale
+
+
+def in_groups(x: Array, inputs: Inputs) -> Array:
+    """`[*B, N, T, .]` as `[*B, K, G·T, .]`: query head h reads key head h // G."""
+    queries, _, heads, key_heads = inputs.sizes
+    if heads == key_heads:
+        return x
+    shape = (*x.shape[:-3], key_heads, heads // key_heads * queries, x.shape[-1])
+    return regroup(x, shape)
+
+
+def of_heads(x: Array, inputs: Inputs) -> Array:
+    """`in_groups` backwards."""
+    queries, _, heads, key_heads = inputs.sizes
+    return x if heads == key_heads else regroup(x, (*x.shape[:-3], heads, queries, x.shape[-1]))
 
 
 def for_query_heads(x: Array, inputs: Inputs, axis: int) -> Array:
@@ -123,9 +156,17 @@ def for_query_heads(x: Array, inputs: Inputs, axis: int) -> Array:
 def without_padding(
     query: Array, key: Array, value: Array, allowed: Array
 ) -> tuple[Array, Array, Array]:
-    """Zeros for tokens that take no part, so that whatever they hold cannot reach anything."""
+    """Zeros for tokens that take no part, so that whatever they hold cannot reach anything.
+
+    Query heads of one group share a key: it takes part where any of them uses it.
+    """
     row_used = jnp.any(allowed, axis=-1)[..., None]
-    key_used = jnp.any(allowed, axis=-2)[..., None]
+    key_used = jnp.any(allowed, axis=-2)
+    heads, key_heads = key_used.shape[-2], key.shape[-3]
+    if heads > key_heads:
+        groups = (*key_used.shape[:-2], key_heads, heads // key_heads, key_used.shape[-1])
+        key_used = jnp.any(key_used.reshape(groups), axis=-2)
+    key_used = key_used[..., None]
     return jnp.where(row_used, query, 0), jnp.where(key_used, key, 0), jnp.where(key_used, value, 0)
 
 
