@@ -4,13 +4,18 @@ A language model of 4 layers, width 128 and 4 heads (random parameters: time doe
 them) continues prompts of different lengths, one token at a time. With a cache a token computes
 itself and reads the keys and values so far; without one it computes everything before it again.
 Both compile their step once; steps, and not compilation, are timed, and the same tokens come out.
+Then `generate` races whole continuations, prompt included, in turns: against recomputing, and
+where PyTorch is installed (`pip install torch`) against the same weights in a Python loop with
+cached keys, as `transformers` runs it, with as many threads as suit it best.
 
 Command: python -m experiments generation_reads_its_cache
-Minutes: 1
-Expected: with 2048 tokens of context, above 20 times as many tokens per second as recomputing (53
-and 58 on two busy cores); from 512 to 8192 tokens of context, 16 times, the compiled program of a
-token counts at most 16 times the operations and bytes (8.6 and 12.4). Seconds are reported, and
-claimed only against recomputing: on a CPU they also say which cache of the machine still holds it
+Minutes: 1.5
+Expected: with 2048 tokens of context, above 20 times as many tokens per second as recomputing; from
+512 to 8192 tokens of context, 16 times, the compiled program of a token counts at most 16 times
+the operations and bytes. All contestants write the same tokens, PyTorch's logits within 1e-4.
+Seconds are reported, and claimed only against recomputing: on a CPU they also say which cache of
+the machine still holds it. On one busy core `generate` wrote 1.05 to 1.4 times as many tokens per
+second as PyTorch at width 128, and 1.1 to 1.3 times at width 768 with 12 layers
 """
 
 import functools
@@ -24,8 +29,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from experiments import generation_race
+from experiments.generation_race import Setting
 from experiments.report import Claim, Result
-from jaxattn.nn import LanguageModel, generate
+from jaxattn.nn import LanguageModel
 
 VOCABULARY = 256
 STEPS = 16  # tokens in one measurement with a cache
@@ -38,9 +45,17 @@ class Sizes(NamedTuple):
     recomputed: tuple[int, ...] = (512, 1024, 2048)
     width: int = 128
     layers: int = 4
+    races: tuple[Setting, ...] = (Setting(128, 4, 4, 512, 64), Setting(768, 12, 12, 64, 32))
+    turns: int = 3
 
 
-QUICK = Sizes(cached=(64, 128, 256), recomputed=(64, 128, 256), width=32, layers=2)
+QUICK = Sizes(
+    cached=(64, 128, 256),
+    recomputed=(64, 128, 256),
+    width=32,
+    layers=2,
+    races=(Setting(32, 2, 2, 64, 16),),
+)
 
 
 def run(out: Path, quick: bool) -> Result:
@@ -52,9 +67,9 @@ def run(out: Path, quick: bool) -> Result:
     counts = {n: counted(graph, state, n) for n in (min(sizes.cached), max(sizes.cached))}
     cached = {n: cached_seconds(graph, state, n, traces) for n in sizes.cached}
     again = {n: recomputed_seconds(graph, state, n) for n in sizes.recomputed}
-    same = same_tokens(graph, state, sizes.recomputed[0])
+    races = {setting: generation_race.race(setting, sizes.turns) for setting in sizes.races}
     return Result(
-        claims=claims(cached, again, counts, len(traces), same),
+        claims=claims(cached, again, counts, len(traces)) + generation_race.claims(races),
         numbers={
             "a token's time grows as context to the power": {
                 name: round(power(found), 2)
@@ -64,7 +79,8 @@ def run(out: Path, quick: bool) -> Result:
             "milliseconds a token, recomputed, by context": in_milliseconds(again),
             "tokens per second, with a cache": {n: round(1 / s, 1) for n, s in cached.items()},
             "tokens per second, recomputed": {n: round(1 / s, 1) for n, s in again.items()},
-        },
+        }
+        | generation_race.numbers(races),
         figures=[draw(out, cached, again)],
     )
 
@@ -132,17 +148,6 @@ def best_seconds(function: Callable[[], jax.Array], times: int = 5) -> float:
     return min(seconds)
 
 
-def same_tokens(graph: Any, state: Any, context: int) -> bool:
-    """Whether both ways write the same 8 tokens."""
-    model, tokens = nnx.merge(graph, state), prompt(context)
-    written = np.asarray(generate(model, jnp.asarray(tokens), steps=8).tokens)
-    padded = np.concatenate([tokens, np.zeros((1, 8), tokens.dtype)], axis=1)
-    whole = jax.jit(lambda tokens: nnx.merge(graph, state)(tokens))
-    for i in range(8):
-        padded[0, context + i] = int(whole(jnp.asarray(padded))[0, context + i - 1].argmax())
-    return bool((padded[:, context:] == written).all())
-
-
 def prompt(length: int) -> np.ndarray:
     """Random tokens `[1, length]`."""
     drawn = np.random.default_rng(0).integers(0, VOCABULARY, (1, length))
@@ -154,7 +159,6 @@ def claims(
     again: dict[int, float],
     counts: dict[int, dict[str, float]],
     traced: int,
-    same: bool,
 ) -> list[Claim]:
     """What the header says."""
     most, first, last, programs = max(again), min(cached), max(cached), len(cached)
@@ -182,12 +186,6 @@ def claims(
             expected=f"{programs} traces for {programs} lengths",
             measured=traced,
             holds=traced == programs,
-        ),
-        Claim(
-            claim="with a cache and recomputed, the same tokens",
-            expected="8 of 8",
-            measured="the same" if same else "different",
-            holds=same,
         ),
     ]
 
