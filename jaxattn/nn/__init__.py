@@ -10,9 +10,9 @@ The contents page:
       ALiBiBias, RelativeBias  biases for Scoring                        attention_options.py
     FeedForward              Linear, activation, Linear; SwiGLU          feed_forward.py
     TransformerBlock         attention and feed-forward, with residuals  transformer.py
-      ResidualBlock          the same from finished modules              transformer.py
-      pre_norm, post_norm    where the normalisation stands              transformer.py
-      BlockCache             what a block remembers                      transformer.py
+      ResidualBlock          the same from finished modules              residual.py
+      BlockCache             what a block remembers                      residual.py
+      pre_norm, post_norm    where the normalisation stands              sublayer.py
     LayerNorm, layer_norm    mean 0, variance 1                          norm.py
     RMSNorm, rms_norm        mean square 1                               norm.py
     Stack, Encoder, Decoder  blocks one after the other; remat, scan     stack.py
@@ -88,6 +88,8 @@ from jaxattn.nn.recurrent import RecurrentEncoder as RecurrentEncoder
 from jaxattn.nn.recurrent import RecurrentEncoderDecoder as RecurrentEncoderDecoder
 from jaxattn.nn.recurrent_decoder import RecurrentDecoder as RecurrentDecoder
 from jaxattn.nn.recurrent_decoder import Source as Source
+from jaxattn.nn.residual import BlockCache as BlockCache
+from jaxattn.nn.residual import ResidualBlock as ResidualBlock
 from jaxattn.nn.sampling import keep_top_k as keep_top_k
 from jaxattn.nn.sampling import keep_top_p as keep_top_p
 from jaxattn.nn.sampling import sample as sample
@@ -100,11 +102,9 @@ from jaxattn.nn.self_attention import linear_from_matrices as linear_from_matric
 from jaxattn.nn.stack import Decoder as Decoder
 from jaxattn.nn.stack import Encoder as Encoder
 from jaxattn.nn.stack import Stack as Stack
-from jaxattn.nn.transformer import BlockCache as BlockCache
-from jaxattn.nn.transformer import ResidualBlock as ResidualBlock
+from jaxattn.nn.sublayer import post_norm as post_norm
+from jaxattn.nn.sublayer import pre_norm as pre_norm
 from jaxattn.nn.transformer import TransformerBlock as TransformerBlock
-from jaxattn.nn.transformer import post_norm as post_norm
-from jaxattn.nn.transformer import pre_norm as pre_norm
 from jaxattn.nn.vision import VisionTransformer as VisionTransformer
 
 __all__ = [

@@ -14,7 +14,7 @@ from jaxattn import _cache_door
 from jaxattn import cache as caches
 from jaxattn._typing import Array, Int
 from jaxattn.cache import KVCache
-from jaxattn.nn.transformer import BlockCache
+from jaxattn.nn.residual import BlockCache
 
 StackCache = BlockCache | tuple[BlockCache, ...]
 Extend = Callable[[Any, Array, BlockCache], tuple[Array, BlockCache]]

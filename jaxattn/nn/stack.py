@@ -10,8 +10,8 @@ from jaxattn._typing import Array, Bool, Float, Int
 from jaxattn.masks import Causal, Mask
 from jaxattn.nn import _checks
 from jaxattn.nn.norm import LayerNorm
+from jaxattn.nn.residual import BlockCache, ResidualBlock
 from jaxattn.nn.scanned import StackCache, check_room, extend_layers
-from jaxattn.nn.transformer import BlockCache, ResidualBlock
 
 
 class Stack(nnx.Module):
