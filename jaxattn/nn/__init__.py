@@ -21,8 +21,9 @@ The contents page:
     EncoderDecoder           one sequence to another                     encoder_decoder.py
     VisionTransformer        a picture to a vector                       vision.py
     AudioEncoder             a spectrogram to vectors                    audio.py
-    generate, stream         a prompt to more tokens; Generated          generate.py
-      generate_beams         the likeliest that a beam finds             generate.py
+    generate                 a prompt to more tokens; Generated          generate.py
+      stream                 each as it comes                            stream.py
+      generate_beams         the likeliest that a beam finds             generate_beams.py
     sample                   logits to a token                           sampling.py
       keep_top_k, keep_top_p among which to draw                         sampling.py
     AdditiveAttention        v · tanh(W q + U k), a decoder's reading    additive.py
@@ -66,8 +67,7 @@ from jaxattn.nn.encoder_decoder import TextEncoder as TextEncoder
 from jaxattn.nn.feed_forward import FeedForward as FeedForward
 from jaxattn.nn.generate import Generated as Generated
 from jaxattn.nn.generate import generate as generate
-from jaxattn.nn.generate import generate_beams as generate_beams
-from jaxattn.nn.generate import stream as stream
+from jaxattn.nn.generate_beams import generate_beams as generate_beams
 from jaxattn.nn.gru import GRU as GRU
 from jaxattn.nn.gru import GRUWeights as GRUWeights
 from jaxattn.nn.gru import Recurrence as Recurrence
@@ -102,6 +102,7 @@ from jaxattn.nn.self_attention import linear_from_matrices as linear_from_matric
 from jaxattn.nn.stack import Decoder as Decoder
 from jaxattn.nn.stack import Encoder as Encoder
 from jaxattn.nn.stack import Stack as Stack
+from jaxattn.nn.stream import stream as stream
 from jaxattn.nn.sublayer import post_norm as post_norm
 from jaxattn.nn.sublayer import pre_norm as pre_norm
 from jaxattn.nn.transformer import TransformerBlock as TransformerBlock

@@ -1,0 +1,81 @@
+"""From a prompt to the likeliest continuations that a beam finds.
+
+Letters: see `jaxattn._typing`; U is the number of steps, R the number of beams.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxattn._typing import Array, Bool, Int
+from jaxattn.nn import _checks
+from jaxattn.nn.continuation import entered, last_valid, opened
+from jaxattn.nn.search import Beams, beam_search
+
+
+def generate_beams(
+    model: Any,
+    tokens: Int[Array, "*B T"],
+    *,
+    steps: int,
+    beams: int,
+    cache: Any = None,
+    valid: Bool[Array, "*B T"] | None = None,
+    stop: int | None = None,
+    length_penalty: float = 0.0,
+) -> Beams:
+    """The likeliest continuations that a beam of R finds: `beam_search` with a model and its cache.
+
+    Args:
+      model: as in `generate`; its cache's leaves begin with `*B`.
+      tokens: prompts `[*B, T]`.
+      steps: U.
+      beams: R.
+      cache: as in `generate`.
+      valid: likewise.
+      stop: likewise.
+      length_penalty: α of `beam_search`.
+
+    Returns:
+      `Beams(tokens [*B, R, U], log_probability [*B, R])`, the best first.
+
+    Raises: as in `generate`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from flax import nnx
+      >>> from jaxattn.nn import LanguageModel, generate_beams
+      >>> sizes = dict(vocabulary=9, width=4, layers=1, num_heads=1, context=8)
+      >>> model = nnx.jit(lambda: LanguageModel(rngs=nnx.Rngs(0), **sizes))()
+      >>> generate_beams(model, jnp.array([[1, 2]]), steps=3, beams=4).tokens.shape
+      (1, 4, 3)
+
+    Source: Sutskever, Vinyals and Le 2014, section 3.2.
+    """
+    tokens = entered(tokens, steps, 0, None, None, None)
+    _checks.positive(beams=beams)
+    cache = opened(model, tokens, cache, valid, steps)
+    end = -1 if stop is None else stop
+    options = dict(end=end, length=steps, beams=beams, length_penalty=length_penalty)
+    return _beamed(model, tokens, cache, valid, **options)
+
+
+@functools.partial(nnx.jit, static_argnames=("end", "length", "beams", "length_penalty"))
+def _beamed(model: Any, tokens: Array, cache: Any, valid: Any, **options: Any) -> Beams:
+    """The prompt but for its last token, then a beam from that one."""
+    last = last_valid(tokens.shape, valid)
+    places = jax.lax.broadcasted_iota(jnp.int32, tokens.shape, tokens.ndim - 1)
+    before = places < last[..., None]
+    before = before if valid is None else before & jnp.broadcast_to(valid, tokens.shape)
+    _, cache = model.extend(tokens, cache, valid=before)
+    start = jnp.take_along_axis(tokens, last[..., None], axis=-1)[..., 0]
+    graph, weights = nnx.split(model)
+
+    def step(cache: Any, tokens: Array) -> tuple[Any, Array]:
+        logits, cache = nnx.merge(graph, weights).extend(tokens[..., None], cache)
+        return cache, logits[..., 0, :]
+
+    return beam_search(step, cache, start, **options)
