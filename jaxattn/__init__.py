@@ -31,7 +31,7 @@ The contents page, in the order in which data flows:
     masks                                  who may attend to whom        masks/
     biases                                 added to scores               biases/
     positions                              sinusoidal, rotary            positions/
-    cache                                  keys and values so far        cache.py
+    cache                                  keys and values so far        cache/
     compat                                 others' signatures            compat.py
     dropout                                counted, not drawn            dropout.py
     nn                                     Flax modules (import it)      nn/

@@ -42,7 +42,7 @@ NAMES = [
 # Data flows down: a module imports only from rows above its own. Rows are modules or packages.
 ORDER = [
     {"_typing", "_precision"},
-    {"_validate", "_cache_door"},
+    {"_validate"},
     {"projection", "scores", "softmax", "positions", "dropout", "masks", "biases", "cache"},
     {"path", "partial"},
     {"_door"},

@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxattn import _cache_door
 from jaxattn import cache as caches
 from jaxattn._typing import Array, Int
-from jaxattn.cache import KVCache
+from jaxattn.cache import KVCache, _door
 from jaxattn.nn.residual import BlockCache
 
 StackCache = BlockCache | tuple[BlockCache, ...]
@@ -30,7 +29,7 @@ def check_room(cache: BlockCache, tokens: int, valid: Any) -> None:
     own = first_own(cache)
     counts = caches.next_positions(own, tokens, valid) >= 0
     length = own.length + jnp.sum(counts, axis=-1, dtype=jnp.int32)
-    _cache_door.room(own, tokens, tokens if valid is None else 0, length)
+    _door.room(own, tokens, tokens if valid is None else 0, length)
 
 
 def layer_cache(cache: BlockCache, layer: int | Int[Array, ""]) -> BlockCache:
