@@ -77,7 +77,7 @@ def bias_array(inputs: Inputs, query_positions: Array, key_positions: Array) -> 
     if inputs.bias_function is not None:
         given = inputs.bias_function(query_positions, key_positions)
         bias = _validate.pair_result("bias", given, *pair_sizes(inputs))
-    return None if bias is None else for_query_heads(bias, inputs, axis=-3)
+    return None if bias is None else for_query_heads(bias, *inputs.sizes[2:])
 
 
 def allowed_pairs(
@@ -94,9 +94,9 @@ def allowed_pairs(
     if inputs.mask is not None:
         allowed = inputs.mask(query_positions, key_positions)
         allowed = _validate.pair_result("mask", allowed, *pair_sizes(inputs))
-        parts.append(for_query_heads(allowed, inputs, axis=-3))
+        parts.append(for_query_heads(allowed, *inputs.sizes[2:]))
     if inputs.pairs is not None:
-        parts.append(for_query_heads(inputs.pairs, inputs, axis=-3))
+        parts.append(for_query_heads(inputs.pairs, *inputs.sizes[2:]))
     if bias is not None:
         parts.append(bias != -jnp.inf)
     return functools.reduce(operator.and_, parts) if parts else None
@@ -145,12 +145,11 @@ def of_heads(x: Array, inputs: Inputs) -> Array:
     return x if heads == key_heads else regroup(x, (*x.shape[:-3], heads, queries, x.shape[-1]))
 
 
-def for_query_heads(x: Array, inputs: Inputs, axis: int) -> Array:
-    """Repeat K heads G times, so that there are N; an axis of 1 or N stays."""
-    *_, heads, key_heads = inputs.sizes
-    if x.shape[axis] != key_heads or heads == key_heads or x.shape[axis] == heads:
+def for_query_heads(x: Array, heads: int, key_heads: int) -> Array:
+    """`[.., K, T, S]` with each head G times, `[.., N, T, S]`; 1 or N heads stay."""
+    if x.shape[-3] in (1, heads):
         return x
-    return jnp.repeat(x, heads // key_heads, axis=axis)
+    return jnp.repeat(x, heads // key_heads, axis=-3)
 
 
 def without_padding(

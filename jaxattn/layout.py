@@ -15,7 +15,15 @@ import numpy as np
 from jaxattn._door import Inputs
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
-from jaxattn.tiles import Plan, block_count, classify, pad_axis, position_blocks, visits
+from jaxattn.tiles import (
+    Plan,
+    block_count,
+    classify,
+    ever_possible,
+    pad_axis,
+    position_blocks,
+    visits,
+)
 
 
 class Index(NamedTuple):
@@ -47,7 +55,8 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
     rank = len(inputs.batch)
     rows = position_blocks(inputs.query_positions, queries, inputs.query_offset, plan.rows, rank)
     columns = position_blocks(inputs.key_positions, keys, 0, plan.columns, rank)
-    found = visits(classify(inputs, rows, columns), plan.looped)
+    ever = ever_possible(inputs.mask, rows, columns)
+    found = visits(classify(inputs, rows, columns), plan.looped, ever)
     padded = block_count(keys, plan.columns) * plan.columns
     key, value = (pad_axis(heads_first(x), -2, padded) for x in (inputs.key, inputs.value))
     leads = math.prod(inputs.batch) * key_heads if plan.looped else 1

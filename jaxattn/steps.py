@@ -21,7 +21,7 @@ from jaxattn.tiles import pick, shifted, take_block, whole_blocks
 
 
 class Tile(NamedTuple):
-    """One block of keys as a step sees it."""
+    """One block of keys as a step sees it: `key [*b, K, H, s]`, `value [*b, K, Hv, s]`."""
 
     key: Array
     value: Array
@@ -56,14 +56,14 @@ class Step:
             None if x is None else take_block(x, -1, start, self.size)
             for x in (self.inputs.pairs, self.inputs.bias)
         )
-        return Tile(key, value, positions, pairs, bias)
+        return Tile(jnp.swapaxes(key, -1, -2), jnp.swapaxes(value, -1, -2), positions, pairs, bias)
 
     def bias_tile(self, tile: Tile) -> Array | None:
         """The bias of this tile, from an array or a function."""
         if self.inputs.bias_function is None:
             return tile.bias
         given = self.inputs.bias_function(self.positions, tile.positions)
-        return for_query_heads(_validate.pair_result("bias", given, *self.sizes), self.inputs, -3)
+        return for_query_heads(_validate.pair_result("bias", given, *self.sizes), *self.sizes[1])
 
     @property
     def sizes(self) -> tuple[tuple[int, ...], tuple[int, int], int, int]:
@@ -186,7 +186,7 @@ def pair_rows(layout: Layout, x: Array | None, index: Index) -> Array | None:
     begin = jnp.minimum(start, x.shape[-2] - rows)
     if not plan.looped:
         piece = jax.lax.dynamic_slice_in_dim(x, begin, rows, axis=-2)
-        return for_query_heads(shifted(piece, -2, start - begin, x.shape[-2]), inputs, axis=-3)
+        return for_query_heads(shifted(piece, -2, start - begin, x.shape[-2]), heads, key_heads)
     example, group = index.lead // key_heads, index.lead % key_heads
     places = jnp.unravel_index(example, inputs.batch) if inputs.batch else ()
     starts = [jnp.where(size > 1, place, 0) for size, place in zip(x.shape, places, strict=False)]

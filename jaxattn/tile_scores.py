@@ -21,7 +21,7 @@ from jaxattn.steps import Step, Tile
 
 
 class Scored(NamedTuple):
-    """Scores `[*b, N, t, s]`, the pairs that count (None for all), and the values they weigh."""
+    """Scores `[*b, N, t, s]`, the pairs that count (None for all), and values `[*b, K, Hv, s]`."""
 
     scores: Array
     allowed: Array | None
@@ -50,7 +50,7 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
 
 def scaled_scores(query: Array, key: Array, step: Step, wide: jnp.dtype) -> Array:
     """`σ Q Kᵀ`; a query as wide as the sums has been scaled by σ already."""
-    scores = group_matmul(query, key, step, wide, transpose=True)
+    scores = group_matmul(query, key, step, wide)
     return scores if query.dtype == wide else step.inputs.scale * scores
 
 
@@ -71,7 +71,7 @@ def allowed_pairs(step: Step, tile: Tile, bias: Array | None) -> Array:
     if step.inputs.mask is not None:
         allowed = step.inputs.mask(step.positions, tile.positions)
         allowed = _validate.pair_result("mask", allowed, *step.sizes)
-        parts.append(for_query_heads(allowed, step.inputs, axis=-3))
+        parts.append(for_query_heads(allowed, *step.sizes[1]))
     if tile.pairs is not None:
         parts.append(tile.pairs)
     if bias is not None:
@@ -90,7 +90,7 @@ def without_padding(
         # Query heads of one group share a key: it counts where any of them uses it.
         shape = (*key_used.shape[:-2], min(groups, key_used.shape[-2]), -1, key_used.shape[-1])
         key_used = jnp.any(key_used.reshape(shape), axis=-2)
-    key_used = key_used[..., None]
+    key_used = key_used[..., None, :]
     return jnp.where(row_used, query, 0), jnp.where(key_used, key, 0), jnp.where(key_used, value, 0)
 
 
@@ -104,24 +104,25 @@ def dropped(step: Step, tile: Tile, weights: Array) -> Array:
 
 
 def products(weights: Array, value: Array, step: Step) -> Array:
-    """`A V` of one tile: `[*b, N, t, s], [*b, K, s, Hv] -> [*b, N, t, Hv]`."""
-    return group_matmul(weights, value.astype(weights.dtype), step, weights.dtype)
+    """`A V` of one tile: `[*b, N, t, s], [*b, K, Hv, s] -> [*b, N, t, Hv]`."""
+    return group_matmul(weights, value.astype(weights.dtype), step, weights.dtype, over_keys=True)
 
 
-def group_matmul(left: Array, right: Array, step: Step, wide: jnp.dtype, transpose: bool = False):
-    """Product of each query head `[*b, N, t, .]` with its key head `[*b, K, ., .]`.
+def group_matmul(left: Array, right: Array, step: Step, wide: jnp.dtype, over_keys: bool = False):
+    """Product of each query head `[*b, N, t, .]` with its key head `[*b, K, ., s]`.
+
+    It contracts features or keys; the other axis of the key head is the last of the result.
 
     The G heads of a group share their right side as more rows of one product.
     """
     *batch, heads, rows, _ = left.shape
     groups = right.shape[-3]
-    inner = right.shape[-1] if transpose else right.shape[-2]
-    outer = right.shape[-2] if transpose else right.shape[-1]
+    outer, inner = right.shape[-2:] if over_keys else right.shape[:-3:-1]
     lead = () if groups == 1 and not batch else (*batch, groups)
     left = regroup(left, (*lead, (heads // groups) * rows, inner))
     right = right.reshape(*lead, *right.shape[-2:])
     axes = tuple(range(len(lead)))
-    contract = ((len(lead) + 1,), (len(lead) + (1 if transpose else 0),))
+    contract = ((len(lead) + 1,), (len(lead) + (1 if over_keys else 0),))
     out = jax.lax.dot_general(
         left,
         right,

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxattn._door import Inputs
 from jaxattn._typing import Array
+from jaxattn.masks import And, Mask, Or
 from jaxattn.masks._tiles import Blocks, Tiles, occupied
 
 EMPTY, MIXED, FULL = 0, 1, 2
@@ -79,8 +80,24 @@ def classify(inputs: Inputs, queries: Blocks, keys: Blocks) -> Tiles:
     return tiles
 
 
-def visits(tiles: Tiles, looped: bool) -> Visits:
-    """The tiles to compute. Static ones are listed; others are visited, and skipped when run."""
+def ever_possible(mask: Mask | None, queries: Blocks, keys: Blocks) -> np.ndarray | None:
+    """Tiles `[query blocks, key blocks]` that the static parts of a mask leave; None for all."""
+    if mask is not None and isinstance(mask, And | Or):
+        left, right = (ever_possible(m, queries, keys) for m in mask.children())
+        if left is None or right is None:
+            return (right if left is None else left) if isinstance(mask, And) else None
+        return left & right if isinstance(mask, And) else left | right
+    possible = (occupied(queries, keys) if mask is None else mask.tiles(queries, keys)).possible
+    if not isinstance(possible, np.ndarray):
+        return None
+    return np.asarray(possible.any(axis=tuple(range(possible.ndim - 2))))
+
+
+def visits(tiles: Tiles, looped: bool, ever: np.ndarray | None = None) -> Visits:
+    """The tiles to compute. Static ones are listed; others are visited, and skipped when run.
+
+    Of tiles that are known when run, only those are visited that are `ever` possible.
+    """
     static = isinstance(tiles.possible, np.ndarray) and isinstance(tiles.certain, np.ndarray)
     numpy = np if static else jnp
     kind = numpy.where(tiles.possible, numpy.where(tiles.certain, FULL, MIXED), EMPTY)
@@ -91,7 +108,11 @@ def visits(tiles: Tiles, looped: bool) -> Visits:
         kind = numpy.where(low == high, low, MIXED)
     if static:
         return _listed(np.asarray(kind))
-    block = jnp.broadcast_to(jnp.arange(kind.shape[-1], dtype=jnp.int32), kind.shape[-2:])[None]
+    if ever is None:
+        block = jnp.broadcast_to(jnp.arange(kind.shape[-1], dtype=jnp.int32), kind.shape[-2:])[None]
+    else:
+        block = jnp.asarray(_listed(ever[None].astype(np.int32)).block)
+        kind = jnp.take_along_axis(kind, block, axis=-1)
     return Visits(block, kind.astype(jnp.int32), (EMPTY, MIXED, FULL))
 
 

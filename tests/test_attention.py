@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 
 import jaxattn
+from jaxattn.biases import ALiBi
+from jaxattn.masks import Causal
 from tests import calls, oracle
 from tests.features import FEATURES, combined
 from tests.tolerances import FORWARD, assert_close
@@ -44,14 +46,20 @@ def test_batch_axes(implementation, batch):
 # --- relations ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("bias", [None, "array", "function"])
 @pytest.mark.parametrize(("count", "key_heads"), [(4, 2), (6, 1), (3, 3)])
-def test_grouped_heads_are_repeated_heads(implementation, count, key_heads):
+def test_grouped_heads_are_repeated_heads(implementation, count, key_heads, bias):
+    """4 heads on 2: as many in a group as there are groups, which a bias must not mix up."""
     operands = calls.heads(count=count, key_heads=key_heads)
     groups = count // key_heads
     repeated = {
         name: x if name == "query" else np.repeat(x, groups, axis=2) for name, x in operands.items()
     }
-    run = functools.partial(calls.attention, implementation=implementation)
+    numbers = np.random.default_rng(4).random((1, count, 5, 7))
+    given = {"array": jnp.asarray(numbers), "function": ALiBi(jnp.asarray(numbers[0, :, 0, 0]))}
+    run = functools.partial(
+        calls.attention, implementation=implementation, bias=given.get(bias), mask=Causal("end")
+    )
     assert_close(run(**operands), run(**repeated))
 
 

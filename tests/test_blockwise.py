@@ -11,7 +11,8 @@ import pytest
 import jaxattn
 from jaxattn import blockwise
 from jaxattn.dispatch import with_sink
-from jaxattn.masks import Causal, SlidingWindow
+from jaxattn.layout import arrange
+from jaxattn.masks import Causal, Segments, SlidingWindow
 from jaxattn.tiles import FULL, MIXED, classify, position_blocks, visits
 from tests import calls, features, jaxprs
 from tests.tolerances import error
@@ -141,6 +142,21 @@ def test_empty_tiles_are_not_visited_and_full_ones_not_masked():
     assert (found.kind == MIXED).sum() == 8 and (found.kind == FULL).sum() == 28
     window = [visited(SlidingWindow(15, 0), size, 8).block.size for size in (64, 128, 256)]
     assert window == [24, 48, 96]  # three visits a block: linear in T
+
+
+def test_what_is_static_in_a_mask_is_skipped_beside_what_is_not():
+    """Packed segments, known when run, in a causal window of three tiles in a row of 16."""
+    x = jnp.zeros((128, 1, 1))
+    found = []
+    for mask in (SlidingWindow(15, 0), SlidingWindow(15, 0) & Segments(jnp.arange(128) // 50)):
+        inputs = enter(x, x, x, mask=mask)
+        leaves, structure = jax.tree.flatten(inputs)
+
+        def layout(leaves, structure=structure):
+            return arrange(blockwise.Plan(8, 8, True), structure.unflatten(leaves)).steps.block
+
+        found.append(jax.eval_shape(layout, leaves).shape)
+    assert found == [(16, 3), (16, 3)]
 
 
 def test_nothing_of_the_size_of_all_pairs_is_made():
