@@ -27,7 +27,7 @@ class Stack(nnx.Module):
         memory for one block's insides instead of L.
       scan: whether the blocks' parameters are stacked (`blocks`, each with an axis of L in front)
         and looped over, so that one block is compiled instead of L. The caches are then stacked
-        too, behind `*B`; a step copies each once more than L compiled blocks do.
+        too, behind `*B`; a step copies each block's part out of them and back.
       rngs: handed to `block`.
 
     Raises:
