@@ -1,16 +1,16 @@
-"""One step of a generation: from a cache to logits, from logits to a token.
+"""One step of a generation: from a token and a cache to the next token.
 
 A model here is any module with `init_cache(batch, length)` and `extend(tokens, cache, valid=...) ->
 (logits, cache)`. Letters: see `jaxattn._typing`; V is the vocabulary.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxattn._typing import Array, Bool, Float, Int
+from jaxattn.cache import _door
 from jaxattn.nn import _checks
 from jaxattn.nn.sampling import check_sampling, sample
 
@@ -18,10 +18,11 @@ CHOICE = ("temperature", "top_k", "top_p", "stop")
 
 
 class State(NamedTuple):
-    """What a step starts from."""
+    """What a step starts from: a token, whether it enters the cache, and who has ended."""
 
     cache: Any
-    logits: Float[Array, "*B V"]
+    token: Int[Array, "*B"]
+    takes: Bool[Array, "*B"]
     ended: Bool[Array, "*B"]
 
 
@@ -41,6 +42,8 @@ def entered(tokens: Any, steps: Any, temperature: Any, top_k: Any, top_p: Any, k
 def opened(model: Any, tokens: Array, cache: Any, valid: Any, steps: int) -> Any:
     """The cache that was given, or an empty one; it has room for prompt and steps."""
     length = tokens.shape[-1] + steps - 1
+    if valid is not None:
+        _door.valid_tokens(valid, tokens.shape[:-1], tokens.shape[-1])
     if cache is None:
         cache = model.init_cache(tokens.shape[:-1], length)
     _checks.room(cache, length, valid)
@@ -48,30 +51,47 @@ def opened(model: Any, tokens: Array, cache: Any, valid: Any, steps: int) -> Any
 
 
 def read_prompt(model: Any, tokens: Array, cache: Any, valid: Any) -> State:
-    """The cache with the prompt, and the logits at each example's last token."""
-    logits, cache = model.extend(tokens, cache, valid=valid)
-    last = last_valid(tokens.shape, valid)
-    logits = jnp.take_along_axis(logits, last[..., None, None], axis=-2)[..., 0, :]
-    return State(cache, logits, jnp.zeros(tokens.shape[:-1], bool))
+    """The prompt in the cache, but for each example's last token, which the first step reads.
+
+    So logits are made for one token only, and the compiler leaves out those of the others.
+    """
+    batch, last = tokens.shape[:-1], last_valid(tokens.shape, valid)
+    token = jnp.take_along_axis(tokens, last[..., None], axis=-1)[..., 0].astype(jnp.int32)
+    takes = jnp.ones(batch, bool)
+    if valid is not None:
+        takes = jnp.any(jnp.broadcast_to(valid, tokens.shape), axis=-1)
+    if tokens.shape[-1] > 1:
+        before, counts = before_last(tokens, valid, last)
+        _, cache = model.extend(before, cache, valid=counts)
+    return State(cache, token, takes, jnp.zeros(batch, bool))
 
 
-def step(model: Any, cache: Any, token: Array, ended: Array) -> State:
-    """One more token; those that ended take no place in the cache."""
-    logits, cache = model.extend(token[..., None], cache, valid=~ended[..., None])
-    return State(cache, logits[..., 0, :], ended)
+def before_last(tokens: Array, valid: Any, last: Array) -> tuple[Array, Array | None]:
+    """The tokens before the last ones, and which of them count."""
+    if valid is None:
+        return tokens[..., :-1], None
+    places = jax.lax.broadcasted_iota(jnp.int32, tokens.shape, tokens.ndim - 1)
+    return tokens, jnp.broadcast_to(valid, tokens.shape) & (places < last[..., None])
 
 
-@functools.partial(jax.jit, static_argnames=CHOICE)
+def step(model: Any, state: State, key: Any, index: Array, **choose: Any) -> State:
+    """One more token; those of examples that ended take no place in the cache."""
+    takes = state.takes[..., None]
+    logits, cache = model.extend(state.token[..., None], state.cache, valid=takes)
+    token, ended = next_token(logits[..., 0, :], state.ended, key, index, **choose)
+    return State(cache, token, ~ended, ended)
+
+
 def next_token(
-    state: State, key: Any, index: Array, *, stop: int | None, **choose: Any
+    logits: Float[Array, "*B V"], ended: Array, key: Any, index: Array, *, stop: Any, **choose: Any
 ) -> tuple[Array, Array]:
     """The next token of each example, and who has ended with it."""
     key = None if key is None else jax.random.fold_in(key, index)
-    token = sample(key, state.logits, **choose)
+    token = sample(key, logits, **choose).astype(jnp.int32)
     if stop is None:
-        return token, state.ended
-    token = jnp.where(state.ended, stop, token)
-    return token, state.ended | (token == stop)
+        return token, ended
+    token = jnp.where(ended, stop, token)
+    return token, ended | (token == stop)
 
 
 def last_valid(shape: tuple[int, ...], valid: Any) -> Int[Array, "*B"]:

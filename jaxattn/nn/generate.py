@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxattn._typing import Array, Bool, Int, PRNGKey
-from jaxattn.nn.continuation import CHOICE, entered, next_token, opened, read_prompt, step
+from jaxattn.nn.continuation import CHOICE, State, entered, opened, read_prompt, step
 
 
 class Generated(NamedTuple):
@@ -92,20 +92,15 @@ def _generate(
     """`generate`, behind its door."""
     graph, weights = nnx.split(model)
 
-    def write(carry: tuple[Any, Array, Array], i: Array) -> tuple[Any, Array]:
-        cache, last, ended = carry
-        state = step(nnx.merge(graph, weights), cache, last, ended)
-        token, ended = next_token(state, key, i, **choose)
-        return (state.cache, token, ended), token
+    def write(state: State, index: Array) -> tuple[State, Array]:
+        state = step(nnx.merge(graph, weights), state, key, index, **choose)
+        return state, state.token
 
     state = read_prompt(model, tokens, cache, valid)
-    first, ended = next_token(state, key, jnp.int32(0), **choose)
-    carry, rest = jax.lax.scan(
-        write, (state.cache, first, ended), jnp.arange(1, steps, dtype=jnp.int32)
-    )
-    written = jnp.concatenate([first[..., None], jnp.moveaxis(rest, 0, -1)], axis=-1)
+    state, written = jax.lax.scan(write, state, jnp.arange(steps, dtype=jnp.int32))
+    written = jnp.moveaxis(written, 0, -1)
     counts = _counts(written, choose["stop"])
-    return Generated(written.astype(tokens.dtype), counts, carry[0])
+    return Generated(written.astype(tokens.dtype), counts, state.cache)
 
 
 def _counts(tokens: Array, stop: int | None) -> Array:

@@ -6,13 +6,11 @@ Letters: see `jaxattn._typing`; U is the number of steps, R the number of beams.
 import functools
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from jaxattn._typing import Array, Bool, Int
 from jaxattn.nn import _checks
-from jaxattn.nn.continuation import entered, last_valid, opened
+from jaxattn.nn.continuation import entered, opened, read_prompt
 from jaxattn.nn.search import Beams, beam_search
 
 
@@ -66,16 +64,11 @@ def generate_beams(
 @functools.partial(nnx.jit, static_argnames=("end", "length", "beams", "length_penalty"))
 def _beamed(model: Any, tokens: Array, cache: Any, valid: Any, **options: Any) -> Beams:
     """The prompt but for its last token, then a beam from that one."""
-    last = last_valid(tokens.shape, valid)
-    places = jax.lax.broadcasted_iota(jnp.int32, tokens.shape, tokens.ndim - 1)
-    before = places < last[..., None]
-    before = before if valid is None else before & jnp.broadcast_to(valid, tokens.shape)
-    _, cache = model.extend(tokens, cache, valid=before)
-    start = jnp.take_along_axis(tokens, last[..., None], axis=-1)[..., 0]
+    state = read_prompt(model, tokens, cache, valid)
     graph, weights = nnx.split(model)
 
     def step(cache: Any, tokens: Array) -> tuple[Any, Array]:
         logits, cache = nnx.merge(graph, weights).extend(tokens[..., None], cache)
         return cache, logits[..., 0, :]
 
-    return beam_search(step, cache, start, **options)
+    return beam_search(step, state.cache, state.token, **options)

@@ -8,10 +8,10 @@ from flax import nnx
 
 from jaxattn._typing import Array, Bool, Int, PRNGKey
 from jaxattn.nn import continuation
-from jaxattn.nn.continuation import entered, next_token, opened
+from jaxattn.nn.continuation import entered, opened
 
 _read_prompt = nnx.jit(continuation.read_prompt)
-_step = nnx.jit(continuation.step)
+_step = nnx.jit(continuation.step, static_argnames=continuation.CHOICE)
 
 
 def stream(
@@ -56,8 +56,7 @@ def _streamed(
 ) -> Iterator[Array]:
     state = _read_prompt(model, tokens, cache, valid)
     for i in range(steps):
-        token, ended = next_token(state, key, jnp.int32(i), **choose)
-        yield token.astype(tokens.dtype)
-        if bool(ended.all()) or i == steps - 1:
+        state = _step(model, state, key, jnp.int32(i), **choose)
+        yield state.token.astype(tokens.dtype)
+        if bool(state.ended.all()):
             return
-        state = _step(model, state.cache, token, ended)

@@ -31,6 +31,7 @@ from jaxattn.nn import (
     stream,
 )
 from jaxattn.positions import Rotary
+from tests import calls
 from tests.nn.modules import normal, quick, run, shuffled, stacked
 from tests.tolerances import error
 
@@ -173,12 +174,28 @@ def test_one_program_whatever_the_steps():
     sizes = dict(vocabulary=11, width=4, layers=1, num_heads=1, context=40)
     module = shuffled(lambda: Counted(rngs=nnx.Rngs(0), **sizes))
     generate(module, PROMPTS, steps=30)
-    assert traced.count((2, 4)) == 1 and 1 <= traced.count((2, 1)) <= 2
+    assert traced.count((2, 3)) == 1 and 1 <= traced.count((2, 1)) <= 2  # the prompt's last one too
     traced.clear()
     generate(module, PROMPTS + 1, steps=30)
     assert traced == []
     assert len(list(stream(module, PROMPTS, steps=9))) == 9
     assert traced.count((2, 1)) == 1
+
+
+def test_a_prompt_gets_logits_for_its_last_token_only():
+    """A long prompt and a large vocabulary: T·V numbers would be most of the memory."""
+    sizes = dict(vocabulary=3000, width=4, layers=1, num_heads=1, context=600)
+    module = shuffled(lambda: LanguageModel(rngs=nnx.Rngs(0), **sizes))
+    graph, state = nnx.split(module)
+
+    def temporary(function):
+        tokens = jax.ShapeDtypeStruct((1, 500), jnp.int32)
+        compiled = calls.jit(lambda state, tokens: function(nnx.merge(graph, state), tokens))
+        return compiled.lower(state, tokens).compile().memory_analysis().temp_size_in_bytes
+
+    logits = 500 * 3000 * 4
+    assert temporary(lambda m, tokens: generate(m, tokens, steps=3).tokens) < logits / 2
+    assert temporary(lambda m, tokens: m(tokens).argmax(-1)) > logits  # which this one makes
 
 
 def test_stream_says_the_same_and_ends_with_all_examples():
