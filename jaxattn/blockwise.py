@@ -47,7 +47,8 @@ def blockwise_attention(inputs: Inputs) -> Partial:
 def default_plan(inputs: Inputs) -> Plan:
     """Block sizes."""
     queries, keys, *_ = inputs.sizes
-    return Plan(block_size(queries, ROWS), block_size(keys, COLUMNS), loopable(inputs))
+    rows, columns = block_size(queries, ROWS), block_size(keys, COLUMNS)
+    return Plan(rows, columns, loopable(inputs), may_have_padding(inputs))
 
 
 def block_size(size: int, most: int) -> int:
@@ -56,6 +57,17 @@ def block_size(size: int, most: int) -> int:
         whole = [b for b in range(most, most // 2, -1) if isinstance(size, int) and size % b == 0]
         return whole[0] if whole else most
     return max(size, 1)
+
+
+def may_have_padding(inputs: Inputs) -> bool:
+    """Whether a token may take no part: not where each attends to itself, or all to all."""
+    queries, keys, *_ = inputs.sizes
+    counted = inputs.query_positions is None and inputs.key_positions is None
+    same = isinstance(queries, int) and queries == keys and inputs.query_offset == 0
+    arrays = (inputs.pairs, inputs.bias, inputs.bias_function)
+    if not (counted and same) or any(x is not None for x in arrays):
+        return True
+    return inputs.mask is not None and not inputs.mask.reflexive
 
 
 def loopable(inputs: Inputs) -> bool:

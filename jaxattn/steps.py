@@ -45,6 +45,7 @@ class Step:
     block: Array
     kind: Array
     kinds: tuple[int, ...]
+    padding: bool
 
     def tile(self, block: Array) -> Tile:
         """The block of keys with this number."""
@@ -109,6 +110,7 @@ def view(layout: Layout, index: Index) -> Step:
         block=index.block,
         kind=index.kind,
         kinds=layout.kinds,
+        padding=plan.padding,
     )
 
 

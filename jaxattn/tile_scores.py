@@ -33,7 +33,7 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
     bias = step.bias_tile(tile)
     allowed = allowed_pairs(step, tile, bias) if mixed else None
     query, key, value = step.query, tile.key, tile.value
-    if allowed is not None:
+    if allowed is not None and step.padding:
         query, key, value = without_padding(query, key, value, allowed)
     wide = accumulator(query.dtype)
     scores = scaled_scores(query, key, step, wide)

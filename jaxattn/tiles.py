@@ -21,11 +21,13 @@ EMPTY, MIXED, FULL = 0, 1, 2
 
 
 class Plan(NamedTuple):
-    """Static choices: block sizes, and whether examples and heads are looped over."""
+    """Static choices: block sizes, whether examples and heads are looped over, and `padding`:
+    whether there may be tokens that take no part."""
 
     rows: int
     columns: int
     looped: bool
+    padding: bool = True
 
 
 class Visits(NamedTuple):

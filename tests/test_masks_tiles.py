@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from jaxattn.masks import (
@@ -157,6 +157,32 @@ def test_one_position_for_all_examples(mask, q, k):
     for one, other in zip(mask.tiles(queries, keys), shared, strict=True):
         shape = np.broadcast_shapes(one.shape, other.shape)
         np.testing.assert_array_equal(np.broadcast_to(one, shape), np.broadcast_to(other, shape))
+
+
+@settings(max_examples=60, deadline=None)
+@given(composed(static_masks | array_masks))
+def test_a_reflexive_mask_lets_every_token_attend_to_itself(mask):
+    """Else it may be wrong: what takes no part would not be kept out of mixed tiles."""
+    try:
+        mask.check((BATCH,), TOKENS, TOKENS)
+    except ValueError:
+        reject()  # such a call is refused
+    diagonal = np.diagonal(mask.dense(TOKENS), axis1=-2, axis2=-1)
+    assert diagonal.all() or not mask.reflexive
+
+
+def test_which_masks_are_reflexive():
+    ids = jnp.zeros(4, jnp.int32)
+    lengths = Lengths(key=jnp.array(3))
+    known = [
+        Causal(),
+        SlidingWindow(2, 0),
+        Segments(ids) & Causal(),
+        lengths | Causal(),
+        Dilated(2),
+    ]
+    other = [Segments(ids, ids), lengths, lengths & Causal(), ~Causal(), Predicate(jnp.equal)]
+    assert all(mask.reflexive for mask in known) and not any(mask.reflexive for mask in other)
 
 
 def test_ids_of_64_bits_are_not_cut():

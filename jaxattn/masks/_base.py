@@ -26,6 +26,9 @@ def mask_class(*, leaves: tuple[str, ...] = (), static: tuple[str, ...] = ()) ->
 class Mask:
     """A boolean function of query and key positions. See `jaxattn.masks`."""
 
+    reflexive = False
+    """Whether every token is known to attend to itself, so that none of T = S is padding."""
+
     def __call__(
         self, query_positions: Int[Array, "*B T 1"], key_positions: Int[Array, "*B 1 S"]
     ) -> Bool[Array, "*B T S"]:
@@ -99,6 +102,11 @@ class And(Mask):
     left: Mask
     right: Mask
 
+    @property
+    def reflexive(self) -> bool:
+        """Where both sides are."""
+        return self.left.reflexive and self.right.reflexive
+
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """Both sides for one example."""
         return And(self.left.example(index, batch), self.right.example(index, batch))
@@ -127,6 +135,11 @@ class Or(Mask):
 
     left: Mask
     right: Mask
+
+    @property
+    def reflexive(self) -> bool:
+        """Where one side is."""
+        return self.left.reflexive or self.right.reflexive
 
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """Both sides for one example."""

@@ -62,6 +62,7 @@ class BigBird(Mask):
     global_blocks: tuple[int, ...] = (0, -1)
     seed: int = 0
     align: Alignment = None
+    reflexive = True
 
     def __post_init__(self) -> None:
         for name in ("size", "blocks", "window"):

@@ -47,6 +47,11 @@ class Segments(Mask):
     query_ids: Int[Array, "*B T"]
     key_ids: Int[Array, "*B S"] | None = None
 
+    @property
+    def reflexive(self) -> bool:
+        """Where one table serves both sides."""
+        return self.key_ids is None
+
     def check(self, batch: tuple[int, ...], queries: int | None, keys: int | None) -> None:
         """Ids are integers of shape `[*B, T]` and `[*B, S]`."""
         for name, letters, ids, size in (

@@ -45,6 +45,7 @@ class Fixed(Mask):
     stride: int
     summary: int = 1
     align: Alignment = None
+    reflexive = True
 
     def __post_init__(self) -> None:
         check_positive("stride", self.stride)

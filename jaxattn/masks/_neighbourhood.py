@@ -42,6 +42,7 @@ class Neighbourhood(Mask):
     height: int
     width: int
     window: int | tuple[int, int]
+    reflexive = True
 
     def __post_init__(self) -> None:
         check_positive("height", self.height)

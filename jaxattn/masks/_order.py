@@ -33,6 +33,7 @@ class Causal(Mask):
     """
 
     align: Alignment = None
+    reflexive = True
 
     def __post_init__(self) -> None:
         check_align(self.align)
@@ -76,6 +77,7 @@ class SlidingWindow(Mask):
     left: int | None
     right: int | None
     align: Alignment = None
+    reflexive = True
 
     def __post_init__(self) -> None:
         for name in ("left", "right"):

@@ -35,6 +35,7 @@ class Dilated(Mask):
 
     step: int
     align: Alignment = None
+    reflexive = True
 
     def __post_init__(self) -> None:
         check_positive("step", self.step)
@@ -83,6 +84,7 @@ class Strided(Mask):
 
     stride: int
     align: Alignment = None
+    reflexive = True
 
     def __post_init__(self) -> None:
         check_positive("stride", self.stride)
@@ -126,6 +128,7 @@ class Block(Mask):
 
     size: int
     align: Alignment = None
+    reflexive = True
 
     def __post_init__(self) -> None:
         check_positive("size", self.size)
