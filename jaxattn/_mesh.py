@@ -54,10 +54,7 @@ def sharded_tokens(inputs: Inputs) -> str | None:
 
 def on_one_mesh(inputs: Inputs) -> Inputs:
     """Inputs that vary over the same manual axes, with batch and heads sharded alike."""
-    leaves, structure = jax.tree_util.tree_flatten(inputs)
-    axes = frozenset[str]().union(*map(varying_axes, leaves))
-    leaves = [_vary(x, axes - varying_axes(x)) for x in leaves]
-    inputs = structure.unflatten(leaves)
+    inputs = varying_alike(inputs)
     if not is_sharded(inputs):
         return inputs
     operands = {name: getattr(inputs, name) for name in ("query", "key", "value")}
@@ -65,6 +62,13 @@ def on_one_mesh(inputs: Inputs) -> Inputs:
     common = PartitionSpec(*(next(filter(None, axis), None) for axis in specs))
     moved = {name: jax.sharding.reshard(x, common) for name, x in operands.items()}
     return dataclasses.replace(inputs, **moved)
+
+
+def varying_alike(tree: Any) -> Any:
+    """The same arrays, each varying over all manual axes that any of them varies over."""
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    axes = frozenset[str]().union(*map(varying_axes, leaves))
+    return structure.unflatten([_vary(x, axes - varying_axes(x)) for x in leaves])
 
 
 def _vary(x: Array, axes: frozenset[str]) -> Array:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxattn._mesh import varying_alike
 from jaxattn._typing import Array, Float
 
 CHUNK = 64
@@ -46,6 +47,7 @@ def scan_chunks(
     length = tokens.query.shape[-2]
     by_channel = tokens.decay is not None and tokens.decay.shape[-1] > 1
     size = max(1, min(CHANNEL_CHUNK if by_channel else CHUNK, length))
+    tokens, memory = varying_alike((tokens, memory))
     chunks = jax.tree.map(lambda x: in_chunks(x, size), tokens)
     body = jax.checkpoint(chunk, prevent_cse=False)
     memory, out = jax.lax.scan(body, memory, chunks)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
 import jaxattn
 from jaxattn import linear_scan
@@ -302,6 +303,33 @@ def test_derivatives_without_order(reverse):
     check_derivatives(
         jaxattn.linear_attention, *heads(queries=3, keys=4, batch=(), count=2), reverse=reverse
     )
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+@pytest.mark.parametrize("spec", [PartitionSpec("x"), PartitionSpec(None, None, "x")], ids=str)
+@pytest.mark.parametrize("rule", ["whole", "causal", "gated delta"])
+def test_shard_map_over_batch_or_heads(rule, spec, kind):
+    """Four devices with a quarter of the batch or of the heads each: value and gradient."""
+    sizes = dict(queries=6, batch=(4,), key_heads=4)
+    count = 5 if rule == "gated delta" else 3
+    arrays = tuple(map(jnp.asarray, (*heads(**sizes), *gates(**sizes))[:count]))
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(kind,))
+
+    def run(query, key, value, decay=None, beta=None):
+        gated = dict(decay=decay, beta=beta, normalize=False) if rule == "gated delta" else {}
+        mask = None if rule == "whole" else Causal()
+        return jaxattn.linear_attention(query, key, value, mask=mask, **gated)
+
+    def both(function):
+        loss = lambda *x: jnp.sum(jnp.sin(function(*x)))
+        return jit(lambda x: (function(*x), jax.grad(loss, tuple(range(count)))(*x)))
+
+    with jax.set_mesh(mesh):
+        local = jax.shard_map(run, in_specs=spec, out_specs=spec)
+        placed = jax.device_put(arrays, jax.NamedSharding(mesh, spec))
+        got = jax.tree.leaves(both(local)(placed))
+    for index, (a, b) in enumerate(zip(got, jax.tree.leaves(both(run)(arrays)), strict=True)):
+        assert error(a, b) <= 1e-13, index
 
 
 def test_random_features_estimate_attention():
