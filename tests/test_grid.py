@@ -71,11 +71,13 @@ def test_is_dense_attention_with_the_mask(name, batch):
     assert_close(out, dense(*arrays, allowed))
 
 
-@pytest.mark.parametrize("name", ["columns", "square"])
+@pytest.mark.parametrize("name", ["rows", "columns", "rows, causal", "columns, causal", "square"])
 @orders
-@pytest.mark.slow
 def test_derivatives(name, reverse):
+    """The causal ones by tiles, whose derivatives are rules; the others by the definition."""
     function, options, _ = RULES[name]
+    if "causal" in name:
+        options = options | dict(implementation="blockwise")
     check_derivatives(lambda *x: function(*x, **options), *images((), count=1), reverse=reverse)
 
 
