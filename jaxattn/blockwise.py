@@ -176,7 +176,7 @@ def online_softmax(step: Step) -> tuple[Array, Array]:
 
     def absorb(carry: tuple[Array, Array, Array], tile: Tile, mixed: bool) -> Any:
         largest, total, summed = carry
-        scored = score_tile(step, tile, mixed)
+        scored = score_tile(step, features_first(tile), mixed)
         scores = scored.scores
         if scored.allowed is not None:
             scores = jnp.where(scored.allowed, scores, -jnp.inf)
@@ -198,7 +198,7 @@ def weighted_sums(step: Step, lse: Array) -> tuple[Array, Array]:
 
     def add(carry: tuple[Array, Array], tile: Tile, mixed: bool) -> Any:
         total, summed = carry
-        scored = score_tile(step, features_first(tile), mixed)
+        scored = score_tile(step, stored(features_first(tile)), mixed)
         if scored.allowed is None:
             weights = jnp.exp(scored.scores - lse)
         else:
@@ -212,10 +212,15 @@ def weighted_sums(step: Step, lse: Array) -> tuple[Array, Array]:
 
 
 def features_first(tile: Tile) -> Tile:
-    """The tile with key and value stored as `[.., H, s]`, where they are views of `[.., s, H]`.
+    """The tile with `key [*b, K, H, s]` and `value [*b, K, Hv, s]`, as views of what it has."""
+    return tile._replace(key=jnp.swapaxes(tile.key, -1, -2), value=jnp.swapaxes(tile.value, -1, -2))
+
+
+def stored(tile: Tile) -> Tile:
+    """The tile with key and value laid out in memory as their axes say.
 
     Products of the gradient contract the queries of a tile: `dKᵀ = Qᵀ dS` leaves the keys last, as
-    they are in dS, and runs three times as fast on a CPU as `dK = dSᵀ Q`.
+    they are in dS, and runs up to three times as fast on a CPU as `dK = dSᵀ Q`.
     """
     # One barrier each: where only one of them moves, the other's derivative must stay zero.
     key, value = map(jax.lax.optimization_barrier, (tile.key, tile.value))
@@ -223,11 +228,15 @@ def features_first(tile: Tile) -> Tile:
 
 
 def over_tiles(step: Step, visit: Any, carry: Any, transform: Any = lambda body: body) -> Any:
-    """Fold `visit(carry, tile, mixed)` over the tiles of one step; empty ones cost nothing."""
+    """Fold `visit(carry, tile, mixed)` over the tiles of one step; empty ones cost nothing.
+
+    `transform` is applied to the body of the loop, and to each kind of visit: a derivative that
+    recomputes inside a branch has nothing of a tile's size to hand from branch to branch.
+    """
     branches = [
         (lambda carry, tile: carry)
         if kind == EMPTY
-        else (lambda carry, tile, mixed=kind != FULL: visit(carry, tile, mixed))
+        else transform(lambda carry, tile, mixed=kind != FULL: visit(carry, tile, mixed))
         for kind in step.kinds
     ]
 
