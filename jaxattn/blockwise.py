@@ -176,7 +176,7 @@ def online_softmax(step: Step) -> tuple[Array, Array]:
 
     def absorb(carry: tuple[Array, Array, Array], tile: Tile, mixed: bool) -> Any:
         largest, total, summed = carry
-        scored = score_tile(step, features_first(tile), mixed)
+        scored = score_tile(step, tile, mixed)
         scores = scored.scores
         if scored.allowed is not None:
             scores = jnp.where(scored.allowed, scores, -jnp.inf)
@@ -198,7 +198,7 @@ def weighted_sums(step: Step, lse: Array) -> tuple[Array, Array]:
 
     def add(carry: tuple[Array, Array], tile: Tile, mixed: bool) -> Any:
         total, summed = carry
-        scored = score_tile(step, stored(features_first(tile)), mixed)
+        scored = score_tile(step, stored(tile), mixed)
         if scored.allowed is None:
             weights = jnp.exp(scored.scores - lse)
         else:
@@ -209,11 +209,6 @@ def weighted_sums(step: Step, lse: Array) -> tuple[Array, Array]:
 
     body = functools.partial(jax.checkpoint, prevent_cse=False)
     return over_tiles(step, add, (step.rows_like(0.0), step.out_like()), body)
-
-
-def features_first(tile: Tile) -> Tile:
-    """The tile with `key [*b, K, H, s]` and `value [*b, K, Hv, s]`, as views of what it has."""
-    return tile._replace(key=jnp.swapaxes(tile.key, -1, -2), value=jnp.swapaxes(tile.value, -1, -2))
 
 
 def stored(tile: Tile) -> Tile:

@@ -21,7 +21,7 @@ from jaxattn.tiles import pick, shifted, take_block, whole_blocks
 
 
 class Tile(NamedTuple):
-    """One block of keys as a step sees it: `key [*b, K, s, H]`, `value [*b, K, s, Hv]`."""
+    """One block of keys as a step sees it: `key [*b, K, H, s]`, `value [*b, K, Hv, s]`."""
 
     key: Array
     value: Array
@@ -57,7 +57,7 @@ class Step:
             None if x is None else take_block(x, -1, start, self.size)
             for x in (self.inputs.pairs, self.inputs.bias)
         )
-        return Tile(key, value, positions, pairs, bias)
+        return Tile(jnp.swapaxes(key, -1, -2), jnp.swapaxes(value, -1, -2), positions, pairs, bias)
 
     def bias_tile(self, tile: Tile) -> Array | None:
         """The bias of this tile, from an array or a function."""
