@@ -42,12 +42,13 @@ def draw(
 def bars(ax: Axes, accuracy: dict[str, list[float]]) -> None:
     """The mean as a bar, each seed as a dot."""
     figures.tidy(ax)
+    low = min(90.0, min(min(v) for v in accuracy.values()) - 1)
     for place, (values, colour) in enumerate(zip(accuracy.values(), COLOURS, strict=True)):
         mean = float(np.mean(values))
         ax.bar(place, mean, color=colour, width=0.6, alpha=0.75)
         ax.plot(place + np.linspace(-0.15, 0.15, len(values)), values, "k.", markersize=5)
-        ax.text(place, mean, f" {mean:.2f}", ha="left", va="bottom", fontsize=8)
+        ax.text(place, low + 0.2, f"mean {mean:.2f}", ha="center", va="bottom", fontsize=8)
     ax.set_xticks(range(len(accuracy)), [name.replace(" ", "\n", 1) for name in accuracy])
-    ax.set_ylim(min(90.0, min(min(v) for v in accuracy.values()) - 1), 100.2)
+    ax.set_ylim(low, 100.2)
     ax.set_ylabel("correct, per cent of digits never seen")
     ax.set_title("One dot a seed")
