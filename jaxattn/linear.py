@@ -99,18 +99,23 @@ def linear_attention_with_state(
     beta: Float[Array, "*B S K"] | None = None,
     state: LinearState | None = None,
 ) -> tuple[Float[Array, "*B T N Hv"], LinearState]:
-    """Linear attention, and the state that its keys leave for those that come after.
+    """`linear_attention`, and the state that its keys leave for those that come after.
 
-    Args: as in `linear_attention`.
+        M = Σ_j φ(k_j) v_jᵀ,   z = Σ_j φ(k_j)
+
+    over the keys of `state` and these, decayed and corrected as there.
+
+    Args, with their letters and shapes: those of `linear_attention`.
 
     Returns:
-      out `[*B, T, N, Hv]`, and `LinearState(memory [*B, K, F, Hv], total [*B, K, F])` in float32
-      or wider.
+      out `[*B, T, N, Hv]`, and `LinearState(memory [*B, K, F, Hv], total [*B, K, F])`, M and z in
+      float32 or wider.
 
-    Raises: as in `linear_attention`.
+    Raises:
+      TypeError, ValueError: as `linear_attention`.
 
     Example:
-      Two halves one after the other are the whole:
+      Two parts one after the other are the whole:
 
       >>> import jax
       >>> import jax.numpy as jnp
@@ -152,21 +157,25 @@ def linear_attention_step(
     decay: Float[Array, "..."] | None = None,
     beta: Float[Array, "*B K"] | None = None,
 ) -> tuple[Float[Array, "*B N Hv"], LinearState]:
-    """One token of causal linear attention: the recurrent network that it is.
+    """One token of causal `linear_attention`: the recurrent network that it is.
 
-    Args:
+        M ← M + φ(k) vᵀ,   z ← z + φ(k),   out = φ(q)ᵀ M / (φ(q) · z)
+
+    with decay and the delta rule as there.
+
+    Args: those of `linear_attention` without their axis of tokens.
       query: `[*B, N, H]`.
       key: `[*B, K, H]`.
       value: `[*B, K, Hv]`.
-      state: what the tokens before have left; None for none.
-      feature_map, normalize, scale: as in `linear_attention`.
+      state: M and z of the tokens before; None for none.
       decay: `[*B, K]` or `[*B, K, F]`.
       beta: `[*B, K]`.
 
     Returns:
       out `[*B, N, Hv]` and the next state.
 
-    Raises: as in `linear_attention`.
+    Raises:
+      TypeError, ValueError: as `linear_attention`.
 
     Example:
       >>> import jax.numpy as jnp
