@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxattn import _door, _validate
+from jaxattn import _door, _linear_mask, _validate
 from jaxattn._precision import accumulator, as_dtype
 from jaxattn._typing import Array, Bool, Float
 from jaxattn.linear_scan import Tokens
-from jaxattn.masks import And, Causal, Lengths, Mask
+from jaxattn.masks import Causal
 
 FeatureMap = Callable[[Array], Array]
 
@@ -62,7 +62,7 @@ def enter(
     query, key, value = _door.heads(query, key, value)
     dtype, wide = query.dtype, accumulator(query.dtype)
     batch, keys, heads = query.shape[:-3], key.shape[-3], key.shape[-2]
-    causal, here, there = parts(mask, batch, query.shape[-3], keys)
+    causal, here, there = _linear_mask.parts(mask, batch, query.shape[-3], keys)
     _check_choices(causal, normalize, scale, decay, beta)
     query, key = (
         features(feature_map, zeroed(x, kept).astype(wide), kept)
@@ -85,33 +85,6 @@ def enter(
     return LinearInputs(tokens, state, scale, causal, normalize, here, dtype)
 
 
-def parts(
-    mask: Any, batch: tuple[int, ...], queries: int, keys: int
-) -> tuple[bool, Array | None, Array | None]:
-    """Whether it is causal, which queries are present `[*B, T]`, and which keys `[*B, S]`."""
-    causal, here, there = False, None, None
-    part: Any
-    for part in _conjuncts(mask):
-        if isinstance(part, Causal):
-            causal = True
-        elif isinstance(part, Lengths):
-            part.check(batch, queries, keys)
-            here = _both(here, _below(part.query, batch, queries))
-            there = _both(there, _below(part.key, batch, keys))
-        else:
-            raise ValueError(
-                f"mask must be None, Causal(), Lengths(...) or these joined by &, got {part!r}; "
-                "linear attention never looks at pairs: other masks need jaxattn.attention"
-            )
-    if causal and queries != keys:
-        raise ValueError(
-            f"causal linear attention needs T = S, got T = {queries} queries and S = {keys} keys; "
-            "keys that come before all queries belong into state (linear_attention_with_state "
-            "gives it)"
-        )
-    return causal, here, there
-
-
 def features(feature_map: FeatureMap | None, x: Array, present: Array | None) -> Array:
     """`φ(x)` `[*B, T, N, F]`, 0 where nothing is present."""
     mapped = x if feature_map is None else feature_map(x)
@@ -127,36 +100,6 @@ def features(feature_map: FeatureMap | None, x: Array, present: Array | None) ->
 def zeroed(x: Array, present: Array | None) -> Array:
     """x `[*B, T, K, F]`, 0 where nothing is present."""
     return x if present is None else jnp.where(present[..., None, None], x, 0)
-
-
-def _conjuncts(mask: Any) -> list[Mask]:
-    if mask is None:
-        return []
-    if not isinstance(mask, Mask):
-        raise TypeError(
-            f"mask must be None, Causal(), Lengths(...) or these joined by &, got "
-            f"{type(mask).__name__}; linear attention never looks at pairs: an array needs "
-            "jaxattn.attention"
-        )
-    if isinstance(mask, And):
-        return [part for side in mask.children() for part in _conjuncts(side)]
-    return [mask]
-
-
-def _below(length: Any, batch: tuple[int, ...], size: int) -> Array | None:
-    """Which of `size` tokens lie below the lengths, `[*B, size]`."""
-    if length is None:
-        return None
-    lengths = jnp.asarray(length, jnp.int32)
-    lengths = lengths.reshape((1,) * (len(batch) - lengths.ndim) + lengths.shape)
-    places = jnp.arange(size, dtype=jnp.int32).reshape((1,) * len(batch) + (size,))
-    return jnp.broadcast_to(places < lengths[..., None], (*batch, size))
-
-
-def _both(left: Array | None, right: Array | None) -> Array | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left & right
 
 
 def _check_choices(causal: bool, normalize: bool, scale: Any, decay: Any, beta: Any) -> None:

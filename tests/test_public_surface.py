@@ -52,7 +52,7 @@ ORDER = [
     {"_explain_cli"},
     {"compat"},
     {"_one_head", "additive", "multiplicative", "channel", "_deformable_door", "deformable"},
-    {"feature_maps", "linear_scan", "_linear_door", "linear", "grid"},
+    {"feature_maps", "linear_scan", "_linear_mask", "_linear_door", "linear", "grid"},
 ]
 OUTSIDE = {"nn", "verify", "bench", "interop"}  # not loaded by `import jaxattn`
 
