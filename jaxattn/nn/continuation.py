@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 def entered(tokens: Any, steps: Any, temperature: Any, top_k: Any, top_p: Any, key: Any) -> Array:
-    """Tokens, when all arguments are in range."""
+    """Tokens as int32, when all arguments are in range."""
     tokens = _checks.token_ids(tokens)
     _checks.positive(steps=steps)
     if tokens.shape[-1] == 0:
@@ -36,7 +36,7 @@ def entered(tokens: Any, steps: Any, temperature: Any, top_k: Any, top_p: Any, k
             "token that starts a text"
         )
     check_sampling(key, temperature, top_k, top_p)
-    return tokens
+    return tokens.astype(jnp.int32)
 
 
 def opened(model: Any, tokens: Array, cache: Any, valid: Any, steps: int) -> Any:
@@ -56,7 +56,7 @@ def read_prompt(model: Any, tokens: Array, cache: Any, valid: Any) -> State:
     So logits are made for one token only, and the compiler leaves out those of the others.
     """
     batch, last = tokens.shape[:-1], last_valid(tokens.shape, valid)
-    token = jnp.take_along_axis(tokens, last[..., None], axis=-1)[..., 0].astype(jnp.int32)
+    token = jnp.take_along_axis(tokens, last[..., None], axis=-1)[..., 0]
     takes = jnp.ones(batch, bool)
     if valid is not None:
         takes = jnp.any(jnp.broadcast_to(valid, tokens.shape), axis=-1)

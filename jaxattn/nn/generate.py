@@ -18,7 +18,7 @@ from jaxattn.nn.continuation import CHOICE, State, entered, opened, read_prompt,
 class Generated(NamedTuple):
     """Generated tokens, how many of them count, and the cache before the last of them.
 
-    `tokens` `[*B, U]` in the prompts' dtype; `counts` int32 `[*B]`: up to and with the stop token,
+    `tokens` int32 `[*B, U]`, `counts` int32 `[*B]`: up to and with the stop token,
     behind which there are only stop tokens; `cache`: everything but the last column of tokens is in
     it, so `generate(model, tokens[..., -1:], cache=cache, ...)` goes on.
     """
@@ -45,7 +45,7 @@ def generate(
 
     Args:
       model: with `init_cache` and `extend`, for example a `LanguageModel`.
-      tokens: prompts `[*B, T]`.
+      tokens: prompts `[*B, T]`, of any integer dtype.
       steps: U.
       cache: of tokens before the prompt (for an `EncoderDecoder`, of its inputs); default an empty
         one for T + U - 1 tokens.
@@ -100,7 +100,7 @@ def _generate(
     state, written = jax.lax.scan(write, state, jnp.arange(steps, dtype=jnp.int32))
     written = jnp.moveaxis(written, 0, -1)
     counts = _counts(written, choose["stop"])
-    return Generated(written.astype(tokens.dtype), counts, state.cache)
+    return Generated(written, counts, state.cache)
 
 
 def _counts(tokens: Array, stop: int | None) -> Array:

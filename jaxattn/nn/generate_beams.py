@@ -29,7 +29,7 @@ def generate_beams(
 
     Args:
       model: as in `generate`; its cache's leaves begin with `*B`.
-      tokens: prompts `[*B, T]`.
+      tokens: prompts `[*B, T]`, of any integer dtype.
       steps: U.
       beams: R.
       cache: as in `generate`.
@@ -38,7 +38,7 @@ def generate_beams(
       length_penalty: α of `beam_search`.
 
     Returns:
-      `Beams(tokens [*B, R, U], log_probability [*B, R])`, the best first.
+      `Beams(tokens int32 [*B, R, U], log_probability [*B, R])`, the best first.
 
     Raises: as in `generate`.
 

@@ -157,7 +157,7 @@ class RecurrentEncoderDecoder(nnx.Module):
     ) -> Int[Array, "*B L"]:
         """The most probable token each time; see `greedy_search`."""
         read = self.read(source, lengths)
-        first = jnp.full(read.final.shape[:-1], start, source.dtype)
+        first = jnp.full(read.final.shape[:-1], start, jnp.int32)
 
         def step(state: Array, tokens: Array) -> tuple[Array, Array]:
             return self.decoder.step(state, tokens, read)
@@ -177,7 +177,7 @@ class RecurrentEncoderDecoder(nnx.Module):
     ) -> Beams:
         """The most probable sequences that a beam finds; see `beam_search`."""
         read = self.read(source, lengths)
-        first = jnp.full(read.final.shape[:-1], start, source.dtype)
+        first = jnp.full(read.final.shape[:-1], start, jnp.int32)
         each = jax.tree.map(lambda x: repeated(x, first.ndim, beams), read)
 
         def step(state: Array, tokens: Array) -> tuple[Array, Array]:

@@ -38,12 +38,12 @@ def greedy_search(
     Args:
       step: `(state, tokens [*B]) -> (state, logits [*B, V])`.
       state: before the first token; leaves `[*B, ...]`.
-      start: the first tokens `[*B]`, which are not part of the answer.
+      start: the first tokens `[*B]`, of any integer dtype, which are not part of the answer.
       end: the token that ends a sequence.
       length: L.
 
     Returns:
-      integers `[*B, L]`.
+      int32 `[*B, L]`.
 
     Raises:
       TypeError, ValueError: tokens are no integers, or the length is below 1.
@@ -60,13 +60,13 @@ def greedy_search(
 
     Source: the usual one.
     """
-    start = _validate.integers("start", start, "[*B]")
+    start = _validate.integers("start", start, "[*B]").astype(jnp.int32)
     _checks.positive(length=length)
 
     def write(carry: tuple[Any, Array, Array], _: None) -> tuple[Any, Array]:
         state, last, ended = carry
         state, logits = step(state, last)
-        token = jnp.where(ended, end, jnp.argmax(logits, axis=-1).astype(start.dtype))
+        token = jnp.where(ended, end, jnp.argmax(logits, axis=-1).astype(jnp.int32))
         return (state, token, ended | (token == end)), token
 
     carry = (state, start, jnp.zeros(start.shape, bool))
@@ -99,14 +99,14 @@ def beam_search(
     Args:
       step: `(state, tokens [*B, R]) -> (state, logits [*B, R, V])`.
       state: before the first token; leaves `[*B, ...]`, repeated for each beam.
-      start: the first tokens `[*B]`, which are not part of the answer.
+      start: the first tokens `[*B]`, of any integer dtype, which are not part of the answer.
       end: the token that ends a sequence.
       length: L.
       beams: R.
       length_penalty: α; the answers are ordered by `log p / ((5 + tokens) / 6)^α`.
 
     Returns:
-      `Beams(tokens [*B, R, L], log_probability [*B, R])`.
+      `Beams(tokens int32 [*B, R, L], log_probability [*B, R])`.
 
     Raises:
       TypeError, ValueError: tokens are no integers, or a number is below 1.
@@ -121,7 +121,7 @@ def beam_search(
 
     Source: Sutskever, Vinyals and Le 2014, section 3.2; Wu et al. 2016, equation 14 (penalty).
     """
-    start = _validate.integers("start", start, "[*B]")
+    start = _validate.integers("start", start, "[*B]").astype(jnp.int32)
     _checks.positive(length=length, beams=beams)
     axis, shape = start.ndim, (*start.shape, beams)
     state = jax.tree.map(lambda x: repeated(x, axis, beams), state)
@@ -133,7 +133,7 @@ def beam_search(
         last=last,
         ended=jnp.zeros(shape, bool),
         score=jnp.broadcast_to(first.reshape((1,) * axis + (beams,)), shape),
-        tokens=jnp.full((*shape, length), end, start.dtype),
+        tokens=jnp.full((*shape, length), end, jnp.int32),
     )
     search = jax.lax.fori_loop(0, length, lambda i, search: _write(step, end, i, search), search)
     written = jnp.minimum(jnp.sum(search.tokens != end, axis=-1) + 1, length)
@@ -152,7 +152,7 @@ def _write(step: Step, end: int, index: Array, search: _Search) -> _Search:
     added = jnp.where(search.ended[..., None], jnp.where(is_end, 0, -jnp.inf), added)
     total = search.score[..., None] + added
     score, place = jax.lax.top_k(total.reshape(*total.shape[:-2], beams * size), beams)
-    parent, token = place // size, (place % size).astype(search.last.dtype)
+    parent, token = place // size, (place % size).astype(jnp.int32)
     state, ended, tokens = jax.tree.map(
         lambda x: chosen(x, parent), (state, search.ended, search.tokens)
     )

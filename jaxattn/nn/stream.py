@@ -34,7 +34,7 @@ def stream(
     Args, Raises: as in `generate`.
 
     Returns:
-      an iterator of `[*B]`, in the prompts' dtype.
+      an iterator of int32 `[*B]`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -57,6 +57,6 @@ def _streamed(
     state = _read_prompt(model, tokens, cache, valid)
     for i in range(steps):
         state = _step(model, state, key, jnp.int32(i), **choose)
-        yield state.token.astype(tokens.dtype)
+        yield state.token
         if bool(state.ended.all()):
             return

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from jaxattn import cache as caches
 from jaxattn.masks import SlidingWindow
 from jaxattn.nn import (
     Decoder,
@@ -23,8 +24,10 @@ from jaxattn.nn import (
     Stack,
     TextEncoder,
     TransformerBlock,
+    beam_search,
     generate,
     generate_beams,
+    greedy_search,
     keep_top_k,
     keep_top_p,
     sample,
@@ -286,6 +289,33 @@ def test_a_scanned_stack_writes_the_same():
 
     got, want = run(everything, scanned), run(everything, plain)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), got, want)
+
+
+class Constant(nnx.Module):
+    """Whatever it reads, the next token is 280."""
+
+    def init_cache(self, batch, length):
+        return caches.init(batch, length, 1, 1)
+
+    def extend(self, tokens, cache, valid=None):
+        return jnp.broadcast_to(jax.nn.one_hot(280, 300), (*tokens.shape, 300)), cache
+
+
+def test_tokens_are_int32_whatever_the_prompt():
+    """A vocabulary may be larger than the dtype that a prompt fits into."""
+    prompt = jnp.array([[1, 2]], jnp.uint8)
+    step = lambda state, tokens: (state, jax.nn.one_hot(tokens * 0 + 280, 300))
+    options = dict(end=299, length=2)
+    found = (
+        generate(Constant(), prompt, steps=2).tokens[0],
+        generate_beams(Constant(), prompt, steps=2, beams=1).tokens[0, 0],
+        jnp.concatenate(list(stream(Constant(), prompt, steps=2))),
+        greedy_search(step, (), prompt[0, :1], **options)[0],
+        beam_search(step, (), prompt[0, :1], beams=1, **options).tokens[0, 0],
+    )
+    for tokens in found:
+        assert tokens.dtype == jnp.int32
+        np.testing.assert_array_equal(tokens, [280, 280])
 
 
 def test_top_k_and_top_p_keep_what_they_say():
