@@ -33,7 +33,8 @@ def main(
 
     Returns:
       The exit status: 0 if every claim holds, 1 if one does not or an experiment raised an
-      error, 2 for a wrong name, 130 after Ctrl-C.
+      error, 2 for a wrong name, 130 after Ctrl-C; where nothing ended before it, an earlier report
+      stays.
     """
     console = Console()
     experiments = runner.discover()
@@ -65,6 +66,9 @@ def finish(outcomes: list[report.Outcome], out: Path, quick: bool, console: Cons
     """Write the report of what ran, say where it is, and return the exit status."""
     about = report.circumstances(shlex.join(["python", "-m", "experiments", *sys.argv[1:]]), quick)
     counts = runner.summary(outcomes)
+    if counts["interrupted"] and not runner.anything(counts):
+        console.print("nothing came to an end, and nothing is written")
+        return 130
     report.write_results(out / "results.json", outcomes, about)
     (out / "report.html").write_text(page.page(outcomes, about, counts), encoding="utf-8")
     console.print(

@@ -175,6 +175,11 @@ def tell(outcome: Outcome, console: Console) -> None:
     console.print(f"{MARKS[outcome['status']]} after {outcome['seconds']:.1f} s\n")
 
 
+def anything(counts: dict[str, Any]) -> bool:
+    """Whether some experiment came to an end, with claims or with an error."""
+    return any(counts[status] for status in ("holds", "fails", "raised"))
+
+
 def summary(outcomes: list[Outcome]) -> dict[str, Any]:
     """How many claims hold, how many experiments ended how, and how long it took."""
     claims = [claim["holds"] for outcome in outcomes for claim in outcome["claims"]]

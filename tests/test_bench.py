@@ -103,6 +103,18 @@ def test_the_command_writes_table_numbers_and_picture(tmp_path, capsys, monkeypa
     assert {path.name for path in tmp_path.iterdir()} == {"bench.json", "bench.md", "bench.png"}
 
 
+def test_stopped_before_the_first_row_it_keeps_the_earlier_one(tmp_path, capsys, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "matmul_rate", lambda: 1e9)
+    monkeypatch.setattr(cli, "race", stopped)
+    (tmp_path / "bench.json").write_text("earlier")
+    assert cli.main(["--quick", "--modes", "forward", "--out", str(tmp_path)]) == 130
+    assert (tmp_path / "bench.json").read_text() == "earlier"
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+
+
 @pytest.mark.parametrize("bad", [["--modes", "backward"], ["--against", "me"], ["--only", "zzz"]])
 def test_bad_options_say_what_there_is(bad, capsys):
     assert cli.main(bad) == 2

@@ -1,6 +1,7 @@
 """`python -m jaxattn bench`: times of attention, ours beside others', as table, JSON and picture.
 
-Exit status: 0, 2 wrong usage, 130 interrupted (what was measured is printed and written).
+Exit status: 0, 2 wrong usage, 130 interrupted (what was measured is printed and written, and where
+nothing was, an earlier bench.json stays).
 """
 
 import argparse
@@ -39,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows.append(row)
     except KeyboardInterrupt:
         status = 130
+    if not rows:
+        print("nothing was measured, and nothing is written", file=sys.stderr)
+        return status
     finish(rows, contestants, Ceilings(before, matmul_rate() if not status else before), options)
     return status
 

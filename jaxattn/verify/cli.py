@@ -1,7 +1,7 @@
 """`python -m jaxattn verify module:function`: the table on the screen, JSON and HTML on request.
 
 Exit status: 0 everything passed, 1 something failed, 2 wrong usage, 130 interrupted (what was
-measured until then is printed and written all the same).
+measured until then is printed and written all the same; where nothing was, earlier files stay).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = measure(subject, checks, options)
     print(report)
     for path, text in ((options.json, report.to_json), (options.html, report.to_html)):
-        if path:
+        if path and (report.results or not report.interrupted):
             pathlib.Path(path).write_text(text(), encoding="utf-8")
     return 130 if report.interrupted else 0 if report.passed else 1
 

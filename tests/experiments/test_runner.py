@@ -145,6 +145,15 @@ def test_ctrl_c_reports_what_ran_so_far(main, tmp_path):
     assert "interrupted" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
 
 
+def test_ctrl_c_before_anything_ended_keeps_the_earlier_report(main, tmp_path):
+    names = ("report.html", "results.json")
+    (tmp_path / "report").mkdir()
+    for name in names:
+        (tmp_path / "report" / name).write_text("earlier")
+    assert main({"stopped": INTERRUPTED, "two": GOOD.replace("0.1", "9")}) == 130
+    assert [(tmp_path / "report" / name).read_text() for name in names] == ["earlier"] * 2
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

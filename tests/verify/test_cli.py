@@ -47,6 +47,17 @@ def test_interrupt_keeps_what_was_measured(tmp_path, capsys, monkeypatch):
     assert "INTERRUPTED" in capsys.readouterr().out
 
 
+def test_interrupt_before_the_first_result_keeps_the_earlier_report(tmp_path, monkeypatch):
+    def interrupted(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "results", interrupted)
+    (tmp_path / "report.json").write_text("earlier")
+    arguments = ["--only=oracle", f"--json={tmp_path / 'report.json'}"]
+    assert cli.main([RIGHT, *arguments]) == 130
+    assert (tmp_path / "report.json").read_text() == "earlier"
+
+
 def test_keywords_are_passed_on(capsys):
     arguments = ["--with=scale=1.0", "--only=oracle", "--dtypes=float32"]
     assert cli.main([RIGHT, *arguments]) == 1
