@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from experiments import page, report, runner
@@ -33,8 +34,8 @@ def main(
 
     Returns:
       The exit status: 0 if every claim holds, 1 if one does not or an experiment raised an
-      error, 2 for a wrong name, 130 after Ctrl-C; where nothing ended before it, an earlier report
-      stays.
+      error, 2 for a wrong name or folder, 130 after Ctrl-C; where nothing ended before it, an
+      earlier report stays.
     """
     console = Console()
     experiments = runner.discover()
@@ -43,13 +44,14 @@ def main(
     try:
         chosen = runner.select(experiments, names)
         runner.check_options(chosen, options)
+        if not show:
+            runner.make_folder(out)
     except ValueError as error:
-        console.print(f"[red]{error}[/]")
+        console.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
         return 2
     if show:
         console.print(listing(chosen))
         return 0
-    out.mkdir(parents=True, exist_ok=True)
     outcomes = runner.run_all(chosen, out, quick, console, options)
     return finish(outcomes, out, quick, console)
 

@@ -96,6 +96,18 @@ def check_options(experiments: list[Experiment], options: dict[str, str]) -> Non
         )
 
 
+def make_folder(out: Path) -> None:
+    """Make the folder that everything goes into.
+
+    Raises:
+      ValueError: it cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out must be a folder, and {out} cannot: {error.strerror}") from None
+
+
 def run_all(
     experiments: list[Experiment],
     out: Path,

@@ -115,6 +115,14 @@ def test_stopped_before_the_first_row_it_keeps_the_earlier_one(tmp_path, capsys,
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
 
 
+def test_an_unusable_folder_is_noticed_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "matmul_rate", lambda: pytest.fail("it works already"))
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert cli.main(["--quick", "--out", str(out)]) == 2
+        assert "--out must be a folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("bad", [["--modes", "backward"], ["--against", "me"], ["--only", "zzz"]])
 def test_bad_options_say_what_there_is(bad, capsys):
     assert cli.main(bad) == 2

@@ -6,6 +6,7 @@ nothing was, an earlier bench.json stays).
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -83,6 +84,18 @@ def check(
             raise ValueError(f"{option} takes {', '.join(names)}, got {', '.join(unknown)}")
     if not cases or options.repeats < 1:
         raise ValueError("no case is left; --only and --longest leave out, --repeats is at least 1")
+    if options.out is not None:
+        check_folder(options.out)
+
+
+def check_folder(out: pathlib.Path) -> None:
+    """Make the folder, before anything is measured for it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out must be a folder, and {out} cannot: {error.strerror}") from None
+    if not os.access(out, os.W_OK):
+        raise ValueError(f"--out must be a folder to write to, and {out} is read-only")
 
 
 def fit(case: Case, options: argparse.Namespace) -> bool:
@@ -112,7 +125,6 @@ def finish(
     print(table)
     if options.out is None:
         return
-    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "bench.json").write_text(json.dumps(record(rows, ceilings), indent=1))
     (options.out / "bench.md").write_text(table + "\n")
     try:

@@ -11,6 +11,7 @@ import ast
 import dataclasses
 import functools
 import importlib
+import os
 import pathlib
 import shlex
 import sys
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         subject = find(options)
         checks = chosen(options.only, options.skip or (), options.quick)
+        check_files(options)
     except (ValueError, ImportError, AttributeError, TypeError) as error:
         print(f"jaxattn verify: {error}", file=sys.stderr)
         return 2
@@ -83,6 +85,18 @@ def find(options: argparse.Namespace) -> Subject:
     adapted, supports = _adapt(options, bind(function), bind, module)
     subject = make_subject(adapted, options.causal, supports, name)
     return dataclasses.replace(subject, command=command_of(options))
+
+
+def check_files(options: argparse.Namespace) -> None:
+    """A ValueError where a report could not be written, before anything is measured for it."""
+    for option, path in (("--json", options.json), ("--html", options.html)):
+        file = pathlib.Path(path or "report")
+        if file.is_dir():
+            raise ValueError(f"{option} must name a file, and {path} is a folder")
+        if not file.parent.is_dir():
+            raise ValueError(f"{option} {path}: there is no folder {file.parent}; make it first")
+        if path and not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise ValueError(f"{option} {path} cannot be written")
 
 
 def command_of(options: argparse.Namespace) -> str:

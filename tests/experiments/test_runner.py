@@ -154,6 +154,12 @@ def test_ctrl_c_before_anything_ended_keeps_the_earlier_report(main, tmp_path):
     assert [(tmp_path / "report" / name).read_text() for name in names] == ["earlier"] * 2
 
 
+def test_an_unusable_folder_is_one_line(main, tmp_path, capsys):
+    (tmp_path / "report").write_text("a file")
+    assert main({"two": GOOD}) == 2
+    assert "--out must be a folder" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

@@ -58,6 +58,16 @@ def test_interrupt_before_the_first_result_keeps_the_earlier_report(tmp_path, mo
     assert (tmp_path / "report.json").read_text() == "earlier"
 
 
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_an_unusable_path_is_noticed_before_the_work(option, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "results", lambda *_, **__: pytest.fail("it works already"))
+    paths = {tmp_path: "is a folder", tmp_path / "none" / "x.json": "there is no folder"}
+    for path, message in paths.items():
+        assert cli.main([RIGHT, "--only=oracle", option, str(path)]) == 2
+        found = capsys.readouterr().err
+        assert message in found and len(found.splitlines()) == 1
+
+
 def test_keywords_are_passed_on(capsys):
     arguments = ["--with=scale=1.0", "--only=oracle", "--dtypes=float32"]
     assert cli.main([RIGHT, *arguments]) == 1
