@@ -106,7 +106,8 @@ class Stack(nnx.Module):
                 x, drawn = jax.lax.scan(run, x, (state, keys))
             else:
                 x, drawn = run(x, (state, None if keys is None else keys[i]))
-            if jax.tree.leaves(drawn) and options["deterministic"] is not True:
+            own_drew = keys is None and options["deterministic"] is not True
+            if own_drew and jax.tree.leaves(drawn):
                 nnx.update(block, drawn)
         return x
 

@@ -257,6 +257,21 @@ def test_dropout_is_one_for_each_block_and_off_in_evaluation(options):
     assert error(run(called, module, X), run(called, quiet, X)) <= 1e-14
 
 
+@pytest.mark.parametrize(
+    "options",
+    [dict(remat=True, scan=True), pytest.param(dict(remat=True), marks=pytest.mark.slow)],
+)
+def test_a_closed_over_stack_drops_by_the_given_stream(options):
+    """Its own streams stay as they are, so that any transformation of JAX may go around it."""
+    module = stack(rate=0.5, **options)
+    module.train()
+    before = nnx.state(module, nnx.RngCount)
+    total = lambda x: jnp.sum(module(x, rngs=nnx.Rngs(dropout=7)))
+    value, gradient = jax.jit(jax.value_and_grad(total))(X)
+    assert jnp.isfinite(gradient).all() and abs(value - jax.jit(total)(X)) <= 1e-12
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(module, nnx.RngCount), before)
+
+
 def test_padding_has_no_say():
     module = stack(Encoder)
     mask = Lengths(key=jnp.array([5, 3]))
