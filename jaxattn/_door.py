@@ -9,9 +9,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxattn import _validate
-from jaxattn._precision import accumulator, as_dtype
+from jaxattn._precision import accumulator, as_dtype, check_int32, known
 from jaxattn._typing import Array, Precision
 from jaxattn.biases import Bias
 from jaxattn.dropout import Dropout, dropout_from_key
@@ -93,8 +94,7 @@ def enter(
     is_mask, bias_is_function = isinstance(mask, Mask), callable(bias)
     offset = alignment_offset(mask if is_mask and not any(given) else None, queries, keys)
     ends = None if given[0] else queries + offset, None if given[1] else keys
-    if isinstance(bias, Bias):
-        bias.check(batch, count, *ends)
+    check_bias(bias, batch, count, ends)
     rank = len(batch) + 3
     return Inputs(
         query=query,
@@ -113,6 +113,16 @@ def enter(
         query_offset=offset,
         precision=precision,
     )
+
+
+def check_bias(
+    bias: Any, batch: tuple[int, ...], heads: int, ends: tuple[int | None, int | None]
+) -> None:
+    """Raise unless a `Bias` fits; a mask, which can be called too, is no bias."""
+    if isinstance(bias, Mask):
+        raise TypeError(f"bias got the mask {bias!r}; pass it as mask=")
+    if isinstance(bias, Bias):
+        bias.check(batch, heads, *ends)
 
 
 def heads(query: Any, key: Any, value: Any) -> tuple[Array, Array, Array]:
@@ -158,6 +168,7 @@ def positions(
             f"{name} must be {letters} = {[size]} or {[*batch, size]}, got shape "
             f"{list(array.shape)}; one position for each of the {letter} = {size} tokens"
         )
+    check_int32(name, given, "count from the first token, and give padding -1")
     return array.astype(jnp.int32)
 
 
@@ -209,8 +220,11 @@ def pair_array(
 def per_head(name: str, x: Any, count: int, dtype: Any, rank: int) -> Array:
     """A number or `[N]` in `dtype`, with the axes of scores `[*B, N, T, S]`."""
     numeric = isinstance(x, int | float) or hasattr(x, "dtype")
-    if not numeric or not jnp.issubdtype(jnp.result_type(x), jnp.number):
+    kind = jnp.result_type(x) if numeric else None
+    if kind is None or not jnp.issubdtype(kind, jnp.number):
         raise TypeError(f"{name} must be a number or an array [N], got {type(x).__name__}")
+    if jnp.issubdtype(kind, jnp.complexfloating):
+        raise TypeError(f"{name} must be a real number or an array [N] of them, got {kind}")
     if jnp.shape(x) not in ((), (count,)):
         raise ValueError(
             f"{name} must be a scalar or [N] = [{count}], got shape {list(jnp.shape(x))}; "
@@ -221,10 +235,12 @@ def per_head(name: str, x: Any, count: int, dtype: Any, rank: int) -> Array:
 
 
 def positive_cap(softcap: Any, count: int, dtype: Any, rank: int) -> Array:
-    """A softcap; a number among them must be positive."""
-    if isinstance(softcap, int | float) and not softcap > 0:
-        raise ValueError(f"softcap must be positive, got {softcap}; None turns it off")
-    return per_head("softcap", softcap, count, dtype, rank)
+    """A softcap, positive and finite where it is known."""
+    array = per_head("softcap", softcap, count, dtype, rank)
+    numbers = known(softcap)
+    if numbers is not None and not np.all((numbers > 0) & (numbers < np.inf)):
+        raise ValueError(f"softcap must be positive and finite, got {softcap}; None turns it off")
+    return array
 
 
 def modifier(score_mod: Any) -> Any:

@@ -163,6 +163,11 @@ def pair_result(name: str, x: Any, batch: tuple, heads: tuple, rows: int, column
 
     `heads` are the sizes its head axis may have. Missing axes in front are added.
     """
+    if name == "bias" and not jnp.issubdtype(jnp.result_type(x), jnp.floating):
+        raise TypeError(
+            f"{name} must give floating numbers, got {jnp.result_type(x)}; cast them with "
+            ".astype(jnp.float32), or say who may attend to whom as mask="
+        )
     sizes = (*((1, size) for size in batch), (1, *heads), (1, rows), (1, columns))
     shape = jnp.shape(x)
     padded = (1,) * (len(sizes) - len(shape)) + shape

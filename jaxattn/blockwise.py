@@ -5,6 +5,9 @@ recomputes the weights from the result (out, lse), held fixed:
 
     g_out = Σ_j w_ij v_j - (Σ_j w_ij) out_i,   g_lse = Σ_j w_ij,   w_ij = exp(s_ij - lse_i)
 
+The two parts of lse, the largest score and the logarithm of the sum relative to it, are kept apart:
+the sum of both would lose the second where scores are large, as beside a bias of -1e9.
+
 (out, lse) is the root of g = (0, 1), and ∂g/∂(out, lse) = -1 there. So, by the implicit function
 theorem, d(out, lse) = dg with (out, lse) fixed. The surrogate is a sum over tiles, which JAX
 differentiates, transposes and batches; differentiating the rule again meets (out, lse), and with
@@ -14,7 +17,7 @@ them the rule. Letters: see `jaxattn._typing`.
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,9 +91,12 @@ def loopable(inputs: Inputs) -> bool:
 def hoisted(plan: Plan, inputs: Inputs) -> Inputs:
     """Inputs whose functions show every array that they hold or close over."""
     batch = () if plan.looped else inputs.batch
-    ones = (1,) * len(batch)
-    rows = jax.ShapeDtypeStruct((*ones, 1, plan.rows, 1), jnp.int32)
-    columns = jax.ShapeDtypeStruct((*ones, 1, 1, plan.columns), jnp.int32)
+    given = (inputs.query_positions, inputs.key_positions)
+    lead_rows, lead_columns = (
+        batch if x is not None and x.ndim > 1 else (1,) * len(batch) for x in given
+    )
+    rows = jax.ShapeDtypeStruct((*lead_rows, 1, plan.rows, 1), jnp.int32)
+    columns = jax.ShapeDtypeStruct((*lead_columns, 1, 1, plan.columns), jnp.int32)
     scores = (*batch, inputs.query.shape[-2], plan.rows, plan.columns)
     tile = jax.ShapeDtypeStruct(scores, accumulator(inputs.query.dtype))
     bias, mod = inputs.bias_function, inputs.score_mod
@@ -109,40 +115,55 @@ DEFAULT_ROWS, DEFAULT_COLUMNS = 1024, 512
 ROWS, COLUMNS = DEFAULT_ROWS, DEFAULT_COLUMNS
 
 
+class Attended(NamedTuple):
+    """`out [*B, T, N, Hv]`, and both parts of lse `[*B, T, N]`: lse = shift + log_total."""
+
+    out: Array
+    log_total: Array
+    shift: Array
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def attend(plan: Plan, structure: Any, leaves: list[Array]) -> Partial:
-    """`partial_attention` over tiles; `leaves` and `structure` are the inputs, flattened."""
+def attend(plan: Plan, structure: Any, leaves: list[Array]) -> Attended:
+    """`partial_attention` over tiles; `leaves` and `structure` are the inputs, flattened.
+
+    Derivatives count the change of lse as that of `log_total`, and `shift` as a constant.
+    """
     inputs = structure.unflatten(leaves)
     layout = arrange(plan, inputs)
 
-    def step(_: None, index: Any) -> tuple[None, tuple[Array, Array]]:
+    def step(_: None, index: Any) -> tuple[None, tuple[Array, ...]]:
         return None, online_softmax(view(layout, index))
 
-    _, (out, lse) = jax.lax.scan(step, None, layout.steps)
-    return Partial(restore(plan, inputs, out), restore(plan, inputs, lse)[..., 0])
+    _, (out, *parts) = jax.lax.scan(step, None, layout.steps)
+    return Attended(restore(plan, inputs, out), *(restore(plan, inputs, x)[..., 0] for x in parts))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def compiled(plan: Plan, structure: Any, leaves: list[Array]) -> Partial:
     """`attend`, compiled once for calls of one structure that no `jit` surrounds."""
-    return attend(plan, structure, leaves)
+    found = attend(plan, structure, leaves)
+    return Partial(found.out, jax.lax.stop_gradient(found.shift) + found.log_total)
 
 
 @functools.partial(attend.defjvp, symbolic_zeros=True)
-def attend_jvp(plan: Plan, structure: Any, primals: Any, tangents: Any) -> tuple[Partial, Partial]:
+def attend_jvp(
+    plan: Plan, structure: Any, primals: Any, tangents: Any
+) -> tuple[Attended, Attended]:
     """`d(out, lse) = dg`; what does not move costs nothing."""
     (leaves,), (moves,) = primals, tangents
-    partial = attend(plan, structure, leaves)
+    found = attend(plan, structure, leaves)
     moving = [i for i, move in enumerate(moves) if not is_zero(move)]
 
     def residual(moved: list[Array]) -> Partial:
         now = list(leaves)
         for i, leaf in zip(moving, moved, strict=True):
             now[i] = leaf
-        return surrogate(plan, structure.unflatten(now), partial)
+        return surrogate(plan, structure.unflatten(now), found)
 
     at, along = [leaves[i] for i in moving], [moves[i] for i in moving]
-    return partial, jax.jvp(residual, (at,), (along,))[1]
+    moved = jax.jvp(residual, (at,), (along,))[1]
+    return found, Attended(moved.out, moved.lse, jnp.zeros_like(found.shift))
 
 
 def is_zero(tangent: Any) -> bool:
@@ -151,27 +172,29 @@ def is_zero(tangent: Any) -> bool:
     return symbolic or tangent.dtype == jax.dtypes.float0
 
 
-def surrogate(plan: Plan, inputs: Inputs, partial: Partial) -> Partial:
+def surrogate(plan: Plan, inputs: Inputs, found: Attended) -> Partial:
     """`g(inputs; out, lse)`: both sums over tiles, with the weights recomputed from lse."""
     layout = arrange(plan, inputs)
-    out, lse = (steps_of(plan, inputs, x) for x in (partial.out, partial.lse[..., None]))
+    fixed = (found.out, found.log_total[..., None], jax.lax.stop_gradient(found.shift)[..., None])
+    fixed = tuple(steps_of(plan, inputs, x) for x in fixed)
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def step(_: None, xs: Any) -> tuple[None, tuple[Array, Array]]:
         index, *results = xs
-        out, lse = (unpacked(plan, x) for x in results)
-        total, summed = weighted_sums(view(layout, index), finite_or_zero(lse))
+        out, log_total, shift = (unpacked(plan, x) for x in results)
+        total, summed = weighted_sums(view(layout, index), finite_or_zero(log_total), shift)
         return None, (summed - total * out, total)
 
-    _, (g_out, g_lse) = jax.lax.scan(step, None, (layout.steps, out, lse))
+    _, (g_out, g_lse) = jax.lax.scan(step, None, (layout.steps, *fixed))
     return Partial(restore(plan, inputs, g_out), restore(plan, inputs, g_lse)[..., 0])
 
 
-def online_softmax(step: Step) -> tuple[Array, Array]:
-    """`out [.., N, t, Hv]` and `lse [.., N, t, 1]` of one block of queries.
+def online_softmax(step: Step) -> tuple[Array, Array, Array]:
+    """`out [.., N, t, Hv]`, log l and m `[.., N, t, 1]` of one block of queries.
 
     For every tile: m' = max(m, max_j s_j), l' = e^(m - m') l + Σ_j e^(s_j - m'), and likewise the
-    weighted sum; then out = sum / l and lse = m + log l (Milakov and Gimelshein 2018).
+    weighted sum; then out = sum / l and lse = m + log l, where m is 0 in an empty row (Milakov and
+    Gimelshein 2018).
     """
 
     def absorb(carry: tuple[Array, Array, Array], tile: Tile, mixed: bool) -> Any:
@@ -190,19 +213,20 @@ def online_softmax(step: Step) -> tuple[Array, Array]:
 
     start = (step.rows_like(-jnp.inf), step.rows_like(0.0), step.out_like())
     largest, total, summed = over_tiles(step, absorb, start)
-    return summed / positive_or_one(total), log_or_minus_inf(total, finite_or_zero(largest))
+    log_total = log_or_minus_inf(total, jnp.zeros_like(total))
+    return summed / positive_or_one(total), log_total, finite_or_zero(largest)
 
 
-def weighted_sums(step: Step, lse: Array) -> tuple[Array, Array]:
-    """`Σ_j exp(s_ij - lse_i)`, and the same with each value; lse is finite, 0 in empty rows."""
+def weighted_sums(step: Step, log_total: Array, shift: Array) -> tuple[Array, Array]:
+    """`Σ_j exp(s_ij - lse_i)`, and the same with each value; log_total is 0 in empty rows."""
 
     def add(carry: tuple[Array, Array], tile: Tile, mixed: bool) -> Any:
         total, summed = carry
         scored = score_tile(step, stored(tile), mixed)
         if scored.allowed is None:
-            weights = jnp.exp(scored.scores - lse)
+            weights = jnp.exp(scored.scores - shift - log_total)
         else:
-            exponent = jnp.where(scored.allowed, scored.scores, lse) - lse
+            exponent = jnp.where(scored.allowed, scored.scores, shift) - shift - log_total
             weights = jnp.where(scored.allowed, jnp.exp(exponent), 0)
         total = total + jnp.sum(weights, axis=-1, keepdims=True)
         return total, summed + products(dropped(step, tile, weights), scored.value, step)

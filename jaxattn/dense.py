@@ -38,12 +38,12 @@ def dense_attention(inputs: Inputs) -> Dense:
         query, key, value = without_padding(query, key, value, allowed)
 
     scores = scaled_products(query, key, inputs)
+    if allowed is not None and (inputs.softcap is not None or inputs.score_mod is not None):
+        # Zero first: what follows may overflow, or be infinitely steep, where nobody looks.
+        scores = jnp.where(allowed, scores, 0)
     if inputs.softcap is not None:
         scores = soft_cap(scores, inputs.softcap)
     if inputs.score_mod is not None:
-        if allowed is not None:
-            # Zero first: a modification may be infinitely steep where nobody looks.
-            scores = jnp.where(allowed, scores, 0)
         scores = modify(inputs.score_mod, scores, query_positions, key_positions)
     if bias is not None:
         scores = scores + bias.astype(scores.dtype)

@@ -37,10 +37,13 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
         query, key, value = without_padding(query, key, value, allowed)
     wide = accumulator(query.dtype)
     scores = scaled_scores(query, key, step, wide)
-    if step.inputs.softcap is not None:
-        scores = soft_cap(scores, step.inputs.softcap)
-    if step.inputs.score_mod is not None:
-        scores, allowed = modified(step.inputs.score_mod, step, tile, scores, allowed)
+    softcap, score_mod = step.inputs.softcap, step.inputs.score_mod
+    if allowed is not None and not (softcap is None and score_mod is None):
+        scores = jnp.where(allowed, scores, 0)
+    if softcap is not None:
+        scores = soft_cap(scores, softcap)
+    if score_mod is not None:
+        scores, allowed = modified(score_mod, step, tile, scores, allowed)
     if bias is not None:
         scores = scores + bias.astype(wide)
     if allowed is not None:
@@ -58,8 +61,6 @@ def modified(
     score_mod: ScoreMod, step: Step, tile: Tile, scores: Array, allowed: Array | None
 ) -> tuple[Array, Array]:
     """Scores after `score_mod`; those that it sends to -inf are out."""
-    if allowed is not None:
-        scores = jnp.where(allowed, scores, 0)
     scores = modify(score_mod, scores, step.positions, tile.positions)
     finite = scores != -jnp.inf
     return scores, finite if allowed is None else allowed & finite

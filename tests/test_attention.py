@@ -11,7 +11,7 @@ from hypothesis import given
 
 import jaxattn
 from jaxattn.biases import ALiBi
-from jaxattn.masks import Causal
+from jaxattn.masks import Causal, Predicate
 from tests import calls, oracle
 from tests.features import FEATURES, combined
 from tests.tolerances import FORWARD, assert_close
@@ -140,6 +140,33 @@ def test_numpy_arrays_are_taken_as_they_are(implementation):
     out = jaxattn.attention(**operands, **options, implementation=implementation)
     assert isinstance(out, jax.Array) and out.dtype == "float32"
     assert_close(out, oracle.attention(**operands, **options).out)
+
+
+POSITIONS = jnp.array([[3, 0, 4, 1, 2, 6, 5], [0, 1, 2, 3, 4, 5, 6]], jnp.int32)
+PLACED = {
+    "score_mod": {"score_mod": lambda s, i, j: s + jnp.where(i > j, 1.0, 0.0)},
+    "table": {"score_mod": lambda s, i, j: s + jnp.arange(9.0)[j]},
+    "bias": {"bias": lambda i, j: ((i + j) % 4).astype(jnp.float64)},
+    "mask": {"mask": Predicate(lambda i, j: (i + j) % 4 != 0)},
+    "mask beside": {
+        "mask": Predicate(lambda i, j: (i + j) % 4 != 0),
+        "score_mod": lambda s, i, j: 2 * s,
+    },
+}
+
+
+@pytest.mark.parametrize("given", [("key",), ("query",), ("query", "key")], ids="+".join)
+@pytest.mark.parametrize("name", PLACED)
+def test_functions_of_positions_that_differ_by_example(name, given):
+    operands = calls.heads()
+    places = {"query": POSITIONS[:, :5], "key": POSITIONS}
+    options = PLACED[name] | {f"{side}_positions": places[side] for side in given}
+    with jax.numpy_rank_promotion("allow"):
+        want, got = (
+            jaxattn.attention(**operands, **options, implementation=implementation)
+            for implementation in ("dense", "blockwise")
+        )
+    assert_close(got, want)
 
 
 # --- random calls ------------------------------------------------------------------------------

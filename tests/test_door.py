@@ -147,6 +147,16 @@ BAD = {
         TypeError,
         ["bias must be a floating array", "bool[5, 7]"],
     ),
+    "a mask as a bias": (
+        lambda: attention(bias=Causal("start")),
+        TypeError,
+        ["bias got the mask Causal(align='start')", "mask="],
+    ),
+    "a bias function that tells who may": (
+        lambda: attention(bias=lambda query, key: key <= query),
+        TypeError,
+        ["bias must give floating numbers", "bool", "mask="],
+    ),
     # numbers
     "scale a string": (
         lambda: attention(scale="auto"),

@@ -11,7 +11,7 @@ import pytest
 import jaxattn
 from jaxattn.masks import Causal, Dense, Lengths, SlidingWindow
 from tests import calls, jaxprs, oracle
-from tests.tolerances import FORWARD, assert_close, error
+from tests.tolerances import FORWARD, GRADIENT, assert_close, error
 
 
 def scalar(implementation, **options):
@@ -213,6 +213,36 @@ def test_5_large_scores(implementation):
     operands["query"] = operands["query"] * 1e3
     out = calls.attention(**operands, implementation=implementation)
     assert error(out, oracle.attention(**operands).out) < 1e3 * FORWARD["float64"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_5_rows_of_large_scores_have_derivatives(implementation, dtype):
+    """A bias of -1e9 on every key leaves nothing of the scores: all weights are 1/S = 1/8.
+
+    lse = -1e9 + log 8 is -1e9 in float32: weights made from it would be 1.
+    """
+    operands = calls.heads(keys=8)
+    arrays = {name: jnp.asarray(x, dtype) for name, x in operands.items()}
+    cotangent = jnp.ones((2, 5, 4, 6), dtype)
+    options = {"bias": jnp.full((5, 8), -1e9, dtype), "implementation": implementation}
+    out, gradients = calls.out_and_gradients(arrays, cotangent, **options)
+    mean = np.mean(np.repeat(np.asarray(arrays["value"], np.float64), 2, axis=2), axis=1)
+    assert_close(out, np.broadcast_to(mean[:, None], out.shape))
+    assert_close(gradients["value"], np.full((2, 8, 2, 6), 2 * 5 / 8), GRADIENT)
+
+
+@pytest.mark.parametrize("bent", [{}, {"softcap": 2.0}, {"score_mod": lambda s, i, j: 2 * s}])
+def test_2_a_score_that_overflows_where_nobody_looks(implementation, bent):
+    """The last key is huge, and masked for all queries but the last, whose loss is not counted."""
+    query = jnp.broadcast_to(jnp.array([4.0, -4.0]), (9, 1, 2))
+    query, key = query.at[8].set(0), jnp.ones((9, 1, 2)).at[8].set(1e308)
+
+    def loss(query, key, value):
+        options = {"mask": Causal(), "implementation": implementation}
+        return jnp.sum(jaxattn.attention(query, key, value, **options, **bent)[:8])
+
+    gradients = jax.grad(loss, (0, 1, 2))(query, key, jnp.ones((9, 1, 2)))
+    assert all(np.isfinite(x).all() for x in gradients)
 
 
 # --- 6: any shape ------------------------------------------------------------------------------
