@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxattn._precision import check_int32
 from jaxattn._typing import Array, Int
 from jaxattn.masks._base import Mask, mask_class, with_rank
 from jaxattn.masks._lookup import check_batch, check_integers, one, per_block, per_example
@@ -20,7 +21,7 @@ class Lengths(Mask):
 
     Raises (when used):
       TypeError: a length is no integer.
-      ValueError: lengths are neither scalar nor `[*B]`.
+      ValueError: lengths are neither scalar nor `[*B]`, or do not fit into int32.
 
     Example:
       >>> import jax.numpy as jnp
@@ -37,7 +38,7 @@ class Lengths(Mask):
         """Lengths are integers, scalar or `[*B]`."""
         for name, length in (("query", self.query), ("key", self.key)):
             if length is not None:
-                check_integers(f"Lengths.{name}", length, "[*B]")
+                check_length(f"Lengths.{name}", length)
                 check_batch(f"Lengths.{name}", jnp.shape(length), batch, "[*B]", free_axes=0)
 
     def __call__(self, query_positions: Any, key_positions: Any) -> Array:
@@ -78,7 +79,7 @@ class Prefix(Mask):
 
     Raises (when used):
       TypeError: the length is no integer.
-      ValueError: lengths are neither scalar nor `[*B]`.
+      ValueError: lengths are neither scalar nor `[*B]`, or do not fit into int32.
 
     Example:
       >>> from jaxattn.masks import Causal, Prefix
@@ -94,7 +95,7 @@ class Prefix(Mask):
 
     def check(self, batch: tuple[int, ...], queries: int | None, keys: int | None) -> None:
         """The length is an integer, or integers `[*B]`."""
-        check_integers("Prefix.length", self.length, "[*B]")
+        check_length("Prefix.length", self.length)
         check_batch("Prefix.length", jnp.shape(self.length), batch, "[*B]", free_axes=0)
 
     def __call__(self, query_positions: Any, key_positions: Any) -> Array:
@@ -108,3 +109,9 @@ class Prefix(Mask):
     def example(self, index: Any, batch: tuple[int, ...]) -> "Prefix":
         """The prefix of one example of `*B`."""
         return Prefix(one(self.length, index, batch, 0))
+
+
+def check_length(name: str, length: Any) -> None:
+    """Integers that int32 has."""
+    check_int32(name, length, "the number of tokens is as much as any larger length")
+    check_integers(name, length, "[*B]")
