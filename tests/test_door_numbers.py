@@ -60,3 +60,11 @@ def test_a_softcap_is_positive_and_finite_where_it_is_known(make, number):
 def test_a_softcap_that_is_not_known():
     got = jax.jit(lambda cap: attention(softcap=cap))(jnp.float32(2))
     np.testing.assert_allclose(got, attention(softcap=2.0), atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", [Causal(), Causal() & Lengths(key=3), ~Causal()])
+def test_a_mask_is_neither_true_nor_false(mask):
+    with pytest.raises(TypeError, match="write &, . and ~ between masks instead of and, or"):
+        mask and Causal()
+    with pytest.raises(TypeError, match="neither true nor false"):
+        assert not mask

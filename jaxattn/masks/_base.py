@@ -91,6 +91,12 @@ class Mask:
     def __invert__(self) -> "Mask":
         return Not(self)
 
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the mask {self!r} is neither true nor false: write &, | and ~ between masks instead "
+            "of and, or and not; whether there is one says `mask is not None`"
+        )
+
     def __repr__(self) -> str:
         return describe(self)
 
