@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     try:
         found = explained(options)
-    except (TypeError, ValueError, NameError, SyntaxError) as error:
+    except (TypeError, ValueError) as error:
         print(f"jaxattn explain: {error}", file=sys.stderr)
         return 2
     print(found)
@@ -44,7 +44,8 @@ def parser() -> argparse.ArgumentParser:
 
 def explained(options: argparse.Namespace) -> Explanation:
     """The explanation, from shapes alone: no array is made."""
-    mask = None if options.mask is None else eval(options.mask, {**vars(masks), "jnp": jnp})
+    check_sizes(options)
+    mask = None if options.mask is None else evaluated(options.mask)
     keys = options.length if options.keys is None else options.keys
     key_heads = options.heads if options.key_heads is None else options.key_heads
     query = (options.batch, options.length, options.heads, options.size)
@@ -57,3 +58,20 @@ def explained(options: argparse.Namespace) -> Explanation:
 
     jax.eval_shape(program, *shapes)
     return found[0]
+
+
+def check_sizes(options: argparse.Namespace) -> None:
+    """A ValueError for a size that no array has."""
+    for name in ("length", "keys", "batch", "heads", "key_heads", "size"):
+        size = getattr(options, name)
+        if size is not None and size < 0:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 0, got {size}")
+
+
+def evaluated(text: str) -> Any:
+    """The mask that Python text describes; a ValueError says what is wrong with the text."""
+    try:
+        return eval(text, {**vars(masks), "jnp": jnp})
+    except Exception as error:
+        kind = type(error).__name__
+        raise ValueError(f"--mask {text!r} cannot be evaluated: {kind}: {error}") from None

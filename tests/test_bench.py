@@ -123,7 +123,9 @@ def test_an_unusable_folder_is_noticed_before_the_work(tmp_path, capsys, monkeyp
         assert "--out must be a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("bad", [["--modes", "backward"], ["--against", "me"], ["--only", "zzz"]])
+@pytest.mark.parametrize(
+    "bad", [["--modes", "backward"], ["--modes", ""], ["--against", "me"], ["--only", "zzz"]]
+)
 def test_bad_options_say_what_there_is(bad, capsys):
     assert cli.main(bad) == 2
     assert "jaxattn bench:" in capsys.readouterr().err

@@ -92,5 +92,21 @@ def test_the_command(capsys):
     assert "-> dense" in capsys.readouterr().out
     assert _explain_cli.main(["--length", "4", "--keys", "8", "--mask", "Causal()"]) == 2
     assert "align" in capsys.readouterr().err
-    assert _explain_cli.main(["--length", "4", "--mask", "Nothing()"]) == 2
     assert _explain_cli.main(["--length", "4", "--implementation", "x"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--length", "-5"], "--length must be at least 0, got -5"),
+        (["--length", "4", "--key-heads", "-1"], "--key-heads must be at least 0, got -1"),
+        (["--length", "4", "--mask", "1/0"], "--mask '1/0' cannot be evaluated: ZeroDivisionError"),
+        (["--length", "4", "--mask", "Causal.foo"], "--mask 'Causal.foo' cannot be evaluated"),
+        (["--length", "4", "--mask", "Nothing()"], "'Nothing' is not defined"),
+        (["--length", "4", "--mask", "Causal("], "SyntaxError"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_two(arguments, message, capsys):
+    assert _explain_cli.main(arguments) == 2
+    found = capsys.readouterr().err
+    assert message in found and len(found.splitlines()) == 1

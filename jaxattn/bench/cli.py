@@ -82,6 +82,8 @@ def check(
         unknown = [name for name in given if name not in names]
         if unknown:
             raise ValueError(f"{option} takes {', '.join(names)}, got {', '.join(unknown)}")
+    if not options.modes:
+        raise ValueError(f"--modes takes {', '.join(MODES)}, got none")
     if not cases or options.repeats < 1:
         raise ValueError("no case is left; --only and --longest leave out, --repeats is at least 1")
     if options.out is not None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from .adapters import KNOWN, with_partial
-from .door import DTYPES, make_report, make_subject, results
+from .door import DTYPES, dtype_names, make_report, make_subject, results
 from .execute import Result
 from .report import Report
 from .subject import Subject
@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         subject = find(options)
         checks = chosen(options.only, options.skip or (), options.quick)
+        dtype_names(options.dtypes)
         check_files(options)
     except (ValueError, ImportError, AttributeError, TypeError) as error:
         print(f"jaxattn verify: {error}", file=sys.stderr)

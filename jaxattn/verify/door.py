@@ -60,7 +60,10 @@ def make_subject(
     supports: Iterable[str] | None = None,
     name: str | None = None,
 ) -> Subject:
-    """The function with its claims; raises for features that do not exist."""
+    """The function with its claims; raises for features that do not exist, and for no function."""
+    if not callable(function):
+        kind = type(function).__name__
+        raise TypeError(f"{name or 'function'} must be a function, and is of type {kind}")
     names = tuple([supports] if isinstance(supports, str) else supports or ())
     features = claimed(names, causal)
     return Subject(function, name or full_name(function), features, names, causal)
@@ -82,7 +85,7 @@ def results(
 
     Checks that do not depend on precision run in the widest dtype only.
     """
-    names = _dtype_names(dtypes)
+    names = dtype_names(dtypes)
     able = [name for name in names if name in subject.features] or names
     widest = min(able, key=lambda name: UNIT_ROUNDOFF[name])
     for name in names:
@@ -140,7 +143,7 @@ def attention_checks(
     """
     names = tuple([supports] if isinstance(supports, str) else supports or ())
     features = claimed(names, causal)
-    kinds = [name for name in _dtype_names(dtypes) if name in features]
+    kinds = [name for name in dtype_names(dtypes) if name in features]
     widest = min(kinds, key=lambda name: UNIT_ROUNDOFF[name])
     subjects: dict[int, Subject] = {}
     for kind in kinds:
@@ -175,7 +178,8 @@ def full_name(function: Function) -> str:
     return f"{getattr(inner, '__module__', '?')}:{name}"
 
 
-def _dtype_names(dtypes: Iterable[str]) -> list[str]:
+def dtype_names(dtypes: Iterable[str]) -> list[str]:
+    """The names as a list; raises for those that are no dtype of ours."""
     names = [dtypes] if isinstance(dtypes, str) else list(dtypes)
     unknown = [name for name in names if name not in UNIT_ROUNDOFF]
     if unknown or not names:

@@ -83,11 +83,15 @@ def test_keywords_are_passed_on(capsys):
         ["math:nothing"],
         [RIGHT, "--only=typo"],
         [RIGHT, "--with=3"],
+        [RIGHT, "--only=oracle", "--dtypes=foo"],
+        [RIGHT, "--only=oracle", "--dtypes="],
+        ["jaxattn.verify:__doc__", "--only=oracle"],
     ],
 )
 def test_wrong_usage_is_status_two(arguments, capsys):
     assert cli.main(arguments) == 2
-    assert "jaxattn verify:" in capsys.readouterr().err
+    found = capsys.readouterr().err
+    assert found.startswith("jaxattn verify:") and len(found.splitlines()) == 1
 
 
 def test_list_names_every_check(capsys):
