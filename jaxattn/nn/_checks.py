@@ -1,7 +1,12 @@
 """Checks of module arguments, without maths. What functions check, they check themselves."""
 
+import math
+import numbers
+import operator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -32,6 +37,40 @@ def choice(name: str, x: Any, choices: tuple[str, ...]) -> str:
     if x not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {x!r}")
     return x
+
+
+def number(name: str, x: Any) -> float:
+    """A finite number that is known before the program runs."""
+    if isinstance(x, bool) or not isinstance(x, numbers.Real):
+        raise TypeError(
+            f"{name} must be a Python number (it is static), got {x!r} ({type(x).__name__})"
+        )
+    if not math.isfinite(x):
+        raise ValueError(f"{name} must be finite, got {x}")
+    return float(x)
+
+
+def stop_token(stop: Any) -> int | None:
+    """One token, known before the program runs, or None."""
+    try:
+        return None if stop is None else operator.index(stop)
+    except TypeError:
+        raise TypeError(
+            f"stop must be one integer or None (it is static), got {stop!r} "
+            f"({type(stop).__name__}); give the number of the token that ends a text"
+        ) from None
+
+
+def random_key(key: Any) -> None:
+    """None or one key."""
+    if key is None:
+        return
+    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed and getattr(key, "dtype", None) != jnp.uint32:
+        got = f"{key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else f"{key!r}"
+        raise TypeError(f"key must be a key of jax.random.key(seed), got {got}")
+    if typed and key.shape:
+        raise ValueError(f"key must be one key, got shape {list(key.shape)}; it serves all of *B")
 
 
 def tokens_of_width(name: str, x: Any, width: int, argument: str) -> Array:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxattn._typing import Array, Bool, Int, PRNGKey
+from jaxattn.nn import _checks
 from jaxattn.nn.continuation import CHOICE, State, entered, opened, read_prompt, step
 
 
@@ -60,7 +61,7 @@ def generate(
       `Generated(tokens [*B, U], counts [*B], cache)`.
 
     Raises:
-      TypeError: tokens are no integers.
+      TypeError: tokens or stop are no integers, or the key is none.
       ValueError: T or steps are below 1, a number is out of range, a key is missing, or the cache
         is of another batch or too small.
 
@@ -80,6 +81,7 @@ def generate(
     Source: the usual one; cached keys and values as in Shazeer 2019, "Fast transformer decoding".
     """
     tokens = entered(tokens, steps, temperature, top_k, top_p, key)
+    stop = _checks.stop_token(stop)
     cache = opened(model, tokens, cache, valid, steps)
     choose = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop=stop)
     return _generate(model, tokens, cache, valid, key, steps=steps, **choose)

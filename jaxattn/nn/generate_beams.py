@@ -55,9 +55,10 @@ def generate_beams(
     """
     tokens = entered(tokens, steps, 0, None, None, None)
     _checks.positive(beams=beams)
+    penalty = _checks.number("length_penalty", length_penalty)
+    end = -1 if (end := _checks.stop_token(stop)) is None else end
     cache = opened(model, tokens, cache, valid, steps)
-    end = -1 if stop is None else stop
-    options = dict(end=end, length=steps, beams=beams, length_penalty=length_penalty)
+    options = dict(end=end, length=steps, beams=beams, length_penalty=penalty)
     return _beamed(model, tokens, cache, valid, **options)
 
 

@@ -48,7 +48,7 @@ def keep_top_p(logits: Float[Array, "*B V"], share: float) -> Float[Array, "*B V
       `[*B, V]`.
 
     Raises:
-      ValueError: the share lies outside (0, 1].
+      TypeError, ValueError: the share is no number in (0, 1].
 
     Example:
       >>> import jax.numpy as jnp
@@ -58,8 +58,7 @@ def keep_top_p(logits: Float[Array, "*B V"], share: float) -> Float[Array, "*B V
 
     Source: Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1, got {share}")
+    check_share(share)
     order = jnp.argsort(-logits, axis=-1)
     ranked = jax.nn.softmax(jnp.take_along_axis(logits, order, axis=-1), axis=-1)
     before = jnp.cumsum(ranked, axis=-1) - ranked
@@ -88,7 +87,7 @@ def sample(
       int32 `[*B]`.
 
     Raises:
-      TypeError: logits are not floating.
+      TypeError: logits are not floating, or the key is none.
       ValueError: a number is out of range, or a key is missing.
 
     Example:
@@ -121,10 +120,17 @@ def check_sampling(
         raise ValueError(f"temperature must be at least 0 and finite, got {temperature}")
     if top_k is not None:
         _checks.positive(top_k=top_k)
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
+    if top_p is not None:
+        check_share(top_p)
+    _checks.random_key(key)
     if temperature > 0 and key is None:
         raise ValueError(
             f"temperature = {temperature} draws tokens and needs key=jax.random.key(seed); "
             "temperature=0 takes the most likely one"
         )
+
+
+def check_share(top_p: float) -> None:
+    """A share in (0, 1]."""
+    if not 0 < _checks.number("top_p", top_p) <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")

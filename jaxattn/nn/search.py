@@ -109,7 +109,7 @@ def beam_search(
       `Beams(tokens int32 [*B, R, L], log_probability [*B, R])`.
 
     Raises:
-      TypeError, ValueError: tokens are no integers, or a number is below 1.
+      TypeError, ValueError: tokens are no integers, or a number is below 1 or not finite.
 
     Example:
       >>> import jax
@@ -123,6 +123,8 @@ def beam_search(
     """
     start = _validate.integers("start", start, "[*B]").astype(jnp.int32)
     _checks.positive(length=length, beams=beams)
+    if not isinstance(length_penalty, jax.Array):
+        _checks.number("length_penalty", length_penalty)
     axis, shape = start.ndim, (*start.shape, beams)
     state = jax.tree.map(lambda x: repeated(x, axis, beams), state)
     last = repeated(start, axis, beams)

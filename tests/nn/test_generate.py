@@ -351,6 +351,14 @@ def test_samples_have_the_distribution():
         (dict(temperature=0.5), ValueError, "draws tokens and needs key="),
         (dict(top_p=0.0), ValueError, "top_p must be above 0"),
         (dict(top_k=0), ValueError, "top_k must be at least 1"),
+        (dict(top_p="a"), TypeError, "top_p must be a Python number .* got 'a'"),
+        (dict(key=0), TypeError, r"key must be a key of jax.random.key\(seed\), got 0"),
+        (dict(key=jnp.zeros(2)), TypeError, r"key of jax.random.key\(seed\), got float"),
+        (dict(key=jax.random.split(jax.random.key(0), 3)), ValueError, r"one key, got shape \[3\]"),
+        *(
+            (dict(stop=stop), TypeError, "stop must be one integer or None .*; give the number")
+            for stop in ([3, 4], 3.5, ".")
+        ),
         (dict(steps=20), ValueError, "T ≤ context = 10, got length = 23"),
         (dict(tokens=jnp.zeros((2, 0), int)), ValueError, "with T ≥ 1"),
         (dict(tokens=jnp.zeros((2, 3))), TypeError, "tokens must be an integer array"),
@@ -361,6 +369,24 @@ def test_bad_input(options, error_type, message):
     given = dict(tokens=PROMPTS, steps=3) | options
     with pytest.raises(error_type, match=message):
         generate(model(), **given)
+
+
+@pytest.mark.parametrize("penalty", [float("nan"), "a"])
+def test_a_length_penalty_is_a_finite_number(penalty):
+    step = lambda state, tokens: (state, jnp.zeros((*tokens.shape, 4)))
+    options = dict(beams=2, length_penalty=penalty)
+    with pytest.raises((TypeError, ValueError), match="length_penalty must be"):
+        beam_search(step, (), PROMPTS[0, 0], end=3, length=2, **options)
+    with pytest.raises((TypeError, ValueError), match="length_penalty must be"):
+        generate_beams(Constant(), PROMPTS, steps=2, **options)
+
+
+def test_a_stop_token_may_be_an_array_of_one_number():
+    for stop in (280, np.int64(280), jnp.array(280)):
+        assert generate(Constant(), PROMPTS, steps=3, stop=stop).counts.tolist() == [1, 1]
+        assert len(list(stream(Constant(), PROMPTS, steps=3, stop=stop))) == 1
+        found = generate_beams(Constant(), PROMPTS, steps=3, beams=1, stop=stop)
+        np.testing.assert_array_equal(found.tokens, jnp.full((2, 1, 3), 280))
 
 
 def test_what_is_known_is_known_inside_of_jit_too():
