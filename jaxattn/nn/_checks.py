@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxattn import _validate
+from jaxattn._precision import known
 from jaxattn._typing import Array
 from jaxattn.masks import Mask, SlidingWindow
 from jaxattn.masks._base import And
@@ -270,6 +271,16 @@ def room(cache: Any, tokens: int, valid: Any) -> None:
                 f"steps need {tokens - padding} more; make it with init_cache(batch, length) of "
                 f"length {held + tokens - padding} or more"
             )
+
+
+def tokens_to_read(valid: Any) -> None:
+    """Every example has a token, as far as that is known before the program runs."""
+    valid = known(valid)
+    if valid is not None and not valid.any(axis=-1).all():
+        raise ValueError(
+            f"valid must be True for a token of each prompt, got valid {list(valid.shape)} with "
+            "nothing but padding for an example; give it the token that starts a text"
+        )
 
 
 def longest_padding(valid: Any) -> int:

@@ -44,6 +44,7 @@ def opened(model: Any, tokens: Array, cache: Any, valid: Any, steps: int) -> Any
     length = tokens.shape[-1] + steps - 1
     if valid is not None:
         _door.valid_tokens(valid, tokens.shape[:-1], tokens.shape[-1])
+        _checks.tokens_to_read(valid)
     if cache is None:
         cache = model.init_cache(tokens.shape[:-1], length)
     _checks.room(cache, length, valid)

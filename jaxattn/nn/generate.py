@@ -50,7 +50,8 @@ def generate(
       steps: U.
       cache: of tokens before the prompt (for an `EncoderDecoder`, of its inputs); default an empty
         one for T + U - 1 tokens.
-      valid: boolean `[*B, T]` or `[T]`, False for padding, at the left or at the right.
+      valid: boolean `[*B, T]` or `[T]`, False for padding, at the left or at the right;
+        each prompt has a token.
       temperature: 0 takes the most likely token, else one is drawn; see `sample`.
       top_k: likewise.
       top_p: likewise.

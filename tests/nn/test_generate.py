@@ -153,7 +153,7 @@ def encoder_decoder(rngs):
 def test_encoder_decoder_reads_its_inputs_once():
     module = shuffled(lambda: encoder_decoder(nnx.Rngs(0)))
     inputs, seen = jnp.array([[7, 8, 9], [5, 4, 0]]), jnp.array([[True] * 3, [True, True, False]])
-    prompts = jnp.array([[1, 2], [1, 3]])
+    prompts = jnp.array([[1, 2], [1, 3]], jnp.int32)
     cache = run(lambda m: m.init_cache(2, 9, inputs, valid=seen), module)
     got = run(generate, module, prompts, cache=cache, static=dict(steps=4))
     written = jnp.concatenate([prompts, got.tokens], axis=1)
@@ -379,6 +379,14 @@ def test_a_length_penalty_is_a_finite_number(penalty):
         beam_search(step, (), PROMPTS[0, 0], end=3, length=2, **options)
     with pytest.raises((TypeError, ValueError), match="length_penalty must be"):
         generate_beams(Constant(), PROMPTS, steps=2, **options)
+
+
+@pytest.mark.parametrize("valid", [jnp.zeros(4, bool), np.arange(4) < np.array([[4], [0]])])
+def test_a_prompt_of_nothing_but_padding_has_no_next_token(valid):
+    beams = functools.partial(generate_beams, beams=2)
+    for function in (generate, beams, stream):
+        with pytest.raises(ValueError, match="valid must be True for a token of each prompt"):
+            function(Constant(), PROMPTS, steps=2, valid=valid)
 
 
 def test_a_stop_token_may_be_an_array_of_one_number():
