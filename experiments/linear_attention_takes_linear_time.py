@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
     rounds: int = 40
 
 
-QUICK = Sizes(linear=(1024, 4096, 8192, 16384), dense=(512, 1024, 2048), rounds=20)
+QUICK = Sizes(linear=(1024, 4096, 8192, 16384), dense=(1024, 2048, 4096), rounds=20)
 
 
 def run(out: Path, quick: bool) -> Result:
