@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxattn._typing import Array, Bool, Float, Int
 from jaxattn.cache import _door
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 from jaxattn.nn.sampling import check_sampling, sample
 
 CHOICE = ("temperature", "top_k", "top_p", "stop")
@@ -44,10 +44,10 @@ def opened(model: Any, tokens: Array, cache: Any, valid: Any, steps: int) -> Any
     length = tokens.shape[-1] + steps - 1
     if valid is not None:
         _door.valid_tokens(valid, tokens.shape[:-1], tokens.shape[-1])
-        _checks.tokens_to_read(valid)
+        _cache_checks.tokens_to_read(valid)
     if cache is None:
         cache = model.init_cache(tokens.shape[:-1], length)
-    _checks.room(cache, length, valid)
+    _cache_checks.room(cache, length, valid)
     return cache
 
 

@@ -7,7 +7,7 @@ from flax import nnx
 
 from jaxattn._typing import Array, Bool, Float, Int
 from jaxattn.masks import Mask
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 from jaxattn.nn.feed_forward import dropout_module
 from jaxattn.nn.initial import SMALL
 from jaxattn.nn.language_model import LanguageModel, add_positions
@@ -118,7 +118,9 @@ class TextEncoder(nnx.Module):
         """Tokens before the encoder: with positions and kinds, normalised, projected."""
         x = self.embed(tokens)
         if self.positions is not None:
-            _checks.within_context(tokens.shape[-1], self.context, f"shape {list(tokens.shape)}")
+            _cache_checks.within_context(
+                tokens.shape[-1], self.context, f"shape {list(tokens.shape)}"
+            )
             counted = jnp.arange(tokens.shape[-1], dtype=jnp.int32)
             x = add_positions(x, self.positions(counted))
         if self.kinds is not None:

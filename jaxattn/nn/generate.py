@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxattn._typing import Array, Bool, Int, PRNGKey
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks
 from jaxattn.nn.continuation import CHOICE, State, entered, opened, read_prompt, step
 
 
@@ -82,7 +82,7 @@ def generate(
     Source: the usual one; cached keys and values as in Shazeer 2019, "Fast transformer decoding".
     """
     tokens = entered(tokens, steps, temperature, top_k, top_p, key)
-    stop = _checks.stop_token(stop)
+    stop = _cache_checks.stop_token(stop)
     cache = opened(model, tokens, cache, valid, steps)
     choose = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop=stop)
     return _generate(model, tokens, cache, valid, key, steps=steps, **choose)

@@ -9,7 +9,7 @@ from typing import Any
 from flax import nnx
 
 from jaxattn._typing import Array, Bool, Int
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 from jaxattn.nn.continuation import entered, opened, read_prompt
 from jaxattn.nn.search import Beams, beam_search
 
@@ -56,7 +56,7 @@ def generate_beams(
     tokens = entered(tokens, steps, 0, None, None, None)
     _checks.positive(beams=beams)
     penalty = _checks.number("length_penalty", length_penalty)
-    end = -1 if (end := _checks.stop_token(stop)) is None else end
+    end = -1 if (end := _cache_checks.stop_token(stop)) is None else end
     cache = opened(model, tokens, cache, valid, steps)
     options = dict(end=end, length=steps, beams=beams, length_penalty=penalty)
     return _beamed(model, tokens, cache, valid, **options)

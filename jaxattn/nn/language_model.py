@@ -9,7 +9,7 @@ from jaxattn import cache as caches
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array, Bool, Float, Int
 from jaxattn.masks import Causal, Mask
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 from jaxattn.nn.feed_forward import dropout_module
 from jaxattn.nn.initial import SMALL, residual
 from jaxattn.nn.norm import LayerNorm
@@ -163,7 +163,7 @@ class LanguageModel(nnx.Module):
           ValueError: more tokens than the table of learned positions has.
         """
         if self.kind == "learned":
-            _checks.within_context(length, self.context, f"length = {length}")
+            _cache_checks.within_context(length, self.context, f"length = {length}")
         return self.stack.init_cache(batch, length, context, **options)
 
     def extend(
@@ -187,9 +187,9 @@ class LanguageModel(nnx.Module):
         Raises: as in the call, and as `MultiHeadAttention.extend`.
         """
         tokens = _checks.token_ids(tokens)
-        _checks.caches(cache, self.stack.layers, self.stack.scan)
+        _cache_checks.caches(cache, self.stack.layers, self.stack.scan)
         own = first_own(cache)
-        _checks.same_batch(tokens[..., None], own.length)
+        _cache_checks.same_batch(tokens[..., None], own.length)
         places = caches.next_positions(own, tokens.shape[-1], valid)
         causal = Causal() if mask is None else Causal() & mask
         x, after = self.stack.extend(
@@ -208,7 +208,7 @@ class LanguageModel(nnx.Module):
         if positions is None:
             positions = jnp.arange(tokens.shape[-1], dtype=jnp.int32)
             if self.positions is not None:
-                _checks.within_context(
+                _cache_checks.within_context(
                     tokens.shape[-1], self.context, f"shape {list(tokens.shape)}"
                 )
         if self.positions is None:

@@ -10,7 +10,7 @@ from jaxattn import cache as caches
 from jaxattn._typing import Array, Bias, Bool, Float, Int, PRNGKey
 from jaxattn.cache import KVCache
 from jaxattn.masks import Causal, Mask
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 from jaxattn.nn.attention_options import Projections, Scoring
 
 
@@ -173,7 +173,7 @@ class MultiHeadAttention(nnx.Module):
           ValueError: wraps, and the layer's mask looks farther back than the ring.
         """
         if wraps:
-            _checks.window_fits(self.mask, length)
+            _cache_checks.window_fits(self.mask, length)
         head_size, value_size = self.key.out_features[-1], self.value.out_features[-1]
         dtype = self.cache_dtype if dtype is None else dtype
         sizes = (self.num_kv_heads, head_size, value_size)
@@ -207,7 +207,7 @@ class MultiHeadAttention(nnx.Module):
         """
         _checks.positional("mask", mask, Mask, "jaxattn.masks.Dense(array)")
         inputs = _checks.tokens_of_width("inputs", inputs, self.in_features, "in_features")
-        _checks.same_batch(inputs, cache.length)
+        _cache_checks.same_batch(inputs, cache.length)
         positions = caches.next_positions(cache, inputs.shape[-2], valid)
         query, key, value = self._heads(inputs, inputs, inputs, positions, positions)
         (key, value, key_positions), after = caches.append_and_read(cache, key, value, valid)
@@ -251,7 +251,7 @@ class MultiHeadAttention(nnx.Module):
         """
         _checks.positional("mask", mask, Mask, "jaxattn.masks.Dense(array)")
         inputs_q = _checks.tokens_of_width("inputs_q", inputs_q, self.in_features, "in_features")
-        _checks.same_batch(inputs_q, cache.length)
+        _cache_checks.same_batch(inputs_q, cache.length)
         query = self._turned(self.query(inputs_q), self.query_ln, positions)
         options = self._options(mask, None, positions, cache.positions)
         return self.out(attention(query, cache.key, cache.value, **options))

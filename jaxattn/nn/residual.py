@@ -11,7 +11,7 @@ from flax import nnx
 from jaxattn._typing import Array, Bool, Float, Int
 from jaxattn.cache import KVCache
 from jaxattn.masks import Causal, Mask
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 from jaxattn.nn.feed_forward import dropout_module
 from jaxattn.nn.multi_head import MultiHeadAttention
 from jaxattn.nn.norm import LayerNorm
@@ -122,7 +122,7 @@ class ResidualBlock(nnx.Module):
           rngs: source of dropout keys; comes before the modules' own streams.
         """
         x = _checks.tokens_of_width("x", x, self.width, "width")
-        _checks.context_is_due(context, self.cross_attention)
+        _cache_checks.context_is_due(context, self.cross_attention)
         options: dict[str, Any] = dict(deterministic=deterministic, rngs=rngs)
 
         def attend(x: Array) -> Array:
@@ -159,7 +159,7 @@ class ResidualBlock(nnx.Module):
           context_valid: boolean `[*B, S]` or `[S]`, False for padding.
           **options: of `MultiHeadAttention.init_cache`.
         """
-        _checks.context_is_due(context, self.cross_attention)
+        _cache_checks.context_is_due(context, self.cross_attention)
         own = self.attention.init_cache(batch, length, **options)
         if context is None:
             return BlockCache(own)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxattn import _validate
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array, Float, Int, PRNGKey
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 
 
 def keep_top_k(logits: Float[Array, "*B V"], count: int) -> Float[Array, "*B V"]:
@@ -122,7 +122,7 @@ def check_sampling(
         _checks.positive(top_k=top_k)
     if top_p is not None:
         check_share(top_p)
-    _checks.random_key(key)
+    _cache_checks.random_key(key)
     if temperature > 0 and key is None:
         raise ValueError(
             f"temperature = {temperature} draws tokens and needs key=jax.random.key(seed); "

@@ -8,7 +8,7 @@ from flax import nnx
 
 from jaxattn._typing import Array, Bool, Float, Int
 from jaxattn.masks import Causal, Mask
-from jaxattn.nn import _checks
+from jaxattn.nn import _cache_checks, _checks
 from jaxattn.nn.norm import LayerNorm
 from jaxattn.nn.residual import BlockCache, ResidualBlock
 from jaxattn.nn.scanned import StackCache, check_room, extend_layers
@@ -144,7 +144,7 @@ class Stack(nnx.Module):
         valid: Bool[Array, "*B T"] | None = None,
     ) -> tuple[Float[Array, "*B T D"], StackCache]:
         """The stack for T new tokens; see `MultiHeadAttention.extend`. Nothing is dropped."""
-        _checks.caches(cache, self.layers, self.scan)
+        _cache_checks.caches(cache, self.layers, self.scan)
         if self.scan:
             x, after = self._extend_scanned(x, cache, mask=mask, valid=valid)
             return x if self.norm is None else self.norm(x), after

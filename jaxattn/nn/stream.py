@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxattn._typing import Array, Bool, Int, PRNGKey
-from jaxattn.nn import _checks, continuation
+from jaxattn.nn import _cache_checks, continuation
 from jaxattn.nn.continuation import entered, opened
 
 _read_prompt = nnx.jit(continuation.read_prompt)
@@ -46,7 +46,7 @@ def stream(
       3
     """
     tokens = entered(tokens, steps, temperature, top_k, top_p, key)
-    stop = _checks.stop_token(stop)
+    stop = _cache_checks.stop_token(stop)
     cache = opened(model, tokens, cache, valid, steps)
     choose: dict[str, Any] = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop=stop)
     return _streamed(model, tokens, cache, valid, key, steps, choose)
