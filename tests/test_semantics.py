@@ -215,16 +215,23 @@ def test_5_large_scores(implementation):
     assert error(out, oracle.attention(**operands).out) < 1e3 * FORWARD["float64"]
 
 
+@pytest.mark.parametrize("large", ["bias", "scores"])  # every tile is mixed, every tile is full
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_5_rows_of_large_scores_have_derivatives(implementation, dtype):
-    """A bias of -1e9 on every key leaves nothing of the scores: all weights are 1/S = 1/8.
+def test_5_rows_of_large_scores_have_derivatives(implementation, dtype, large):
+    """Scores of -1e9 for every key, and nothing beside them: all weights are 1/S = 1/8.
 
     lse = -1e9 + log 8 is -1e9 in float32: weights made from it would be 1.
     """
     operands = calls.heads(keys=8)
     arrays = {name: jnp.asarray(x, dtype) for name, x in operands.items()}
     cotangent = jnp.ones((2, 5, 4, 6), dtype)
-    options = {"bias": jnp.full((5, 8), -1e9, dtype), "implementation": implementation}
+    options = {"implementation": implementation}
+    if large == "bias":
+        options["bias"] = jnp.full((5, 8), -1e9, dtype)
+    else:
+        arrays["query"], arrays["key"] = (
+            jnp.full_like(arrays[name], x) for name, x in (("query", 1e5), ("key", -1e4))
+        )
     out, gradients = calls.out_and_gradients(arrays, cotangent, **options)
     mean = np.mean(np.repeat(np.asarray(arrays["value"], np.float64), 2, axis=2), axis=1)
     assert_close(out, np.broadcast_to(mean[:, None], out.shape))
