@@ -1,8 +1,9 @@
 """Weights and sum: softmax over keys, where a row may be empty; then A V.
 
-Every function selects by the mask before *and* after the exponential: a product with a mask
-would turn 0 · NaN into NaN in a derivative. The running maximum carries no derivative, since
-the softmax does not depend on it. Letters: see `jaxattn._typing`.
+Masked scores are set to -inf by a select, never by a sum or a product with a mask, which would
+turn 0 · NaN into NaN. Their exponential is 0, and so is every derivative of it: e^s times what the
+select lets through, 0. The maximum carries no derivative, since the softmax does not depend on it.
+Letters: see `jaxattn._typing`.
 """
 
 from typing import NamedTuple
@@ -23,18 +24,20 @@ class Exponentials(NamedTuple):
     shift: Float[Array, "*B T 1"]
 
 
-def exponentials(scores: Float[Array, "*B T S"], allowed: Bool[Array, "..."]) -> Exponentials:
-    """`exp(s_ij - max_j s_ij)` over allowed pairs, 0 elsewhere, and its sums over keys."""
-    shift = finite_or_zero(row_maximum(jax.lax.stop_gradient(scores), allowed))
-    values = jnp.where(allowed, jnp.exp(jnp.where(allowed, scores, shift) - shift), 0)
+def exponentials(
+    scores: Float[Array, "*B T S"], allowed: Bool[Array, "..."] | None = None
+) -> Exponentials:
+    """`exp(s_ij - max_j s_ij)` over allowed pairs (None: all), 0 elsewhere, and sums over keys."""
+    if allowed is not None:
+        scores = jnp.where(allowed, scores, -jnp.inf)
+    shift = finite_or_zero(row_maximum(jax.lax.stop_gradient(scores)))
+    values = jnp.exp(scores - shift)
     return Exponentials(values, jnp.sum(values, axis=-1, keepdims=True), shift)
 
 
-def row_maximum(
-    scores: Float[Array, "*B T S"], allowed: Bool[Array, "..."]
-) -> Float[Array, "*B T 1"]:
-    """`max_j s_ij` over allowed pairs; -inf for an empty row, S = 0 included."""
-    return jnp.max(jnp.where(allowed, scores, -jnp.inf), axis=-1, keepdims=True, initial=-jnp.inf)
+def row_maximum(scores: Float[Array, "*B T S"]) -> Float[Array, "*B T 1"]:
+    """`max_j s_ij`; -inf for an empty row, S = 0 included."""
+    return jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf)
 
 
 def finite_or_zero(x: Float[Array, "..."]) -> Float[Array, "..."]:
