@@ -28,12 +28,13 @@ from jaxattn._mesh import is_sharded, on_one_mesh
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.biases import Bias
-from jaxattn.dense import dense_attention
+from jaxattn.dense import dense_attention, may_have_padding
 from jaxattn.layout import arrange, restore, steps_of, unpacked
 from jaxattn.partial import Partial
+from jaxattn.products import products, split_products, turned_back, turned_like
 from jaxattn.softmax import finite_or_zero, log_or_minus_inf, positive_or_one
 from jaxattn.steps import Step, Tile, view
-from jaxattn.tile_scores import dropped, products, score_tile
+from jaxattn.tile_scores import dropped, score_tile
 from jaxattn.tiles import EMPTY, FULL, Plan
 
 
@@ -48,10 +49,22 @@ def blockwise_attention(inputs: Inputs) -> Partial:
 
 
 def default_plan(inputs: Inputs) -> Plan:
-    """Block sizes."""
-    queries, keys, *_ = inputs.sizes
-    rows, columns = block_size(queries, ROWS), block_size(keys, COLUMNS)
-    return Plan(rows, columns, loopable(inputs), may_have_padding(inputs))
+    """Block sizes. A step holds the rows of a group, so a large group takes fewer queries."""
+    queries, keys, heads, key_heads = inputs.sizes
+    rows = block_size(queries, min(ROWS, max(1, GROUP_ROWS * key_heads // heads)))
+    looped, padding = loopable(inputs), may_have_padding(inputs)
+    columns = block_size(keys, COLUMNS)
+    wide = columns
+    if looped and heads == key_heads and not selects(inputs):
+        wide = block_size(keys, 2 * COLUMNS)
+    return Plan(rows, columns, wide, looped, padding)
+
+
+def selects(inputs: Inputs) -> bool:
+    """Whether some pairs differ from others in more than their products."""
+    return any(
+        x is not None for x in (inputs.mask, inputs.pairs, inputs.bias, inputs.bias_function)
+    )
 
 
 def block_size(size: int, most: int) -> int:
@@ -60,17 +73,6 @@ def block_size(size: int, most: int) -> int:
         whole = [b for b in range(most, most // 2, -1) if isinstance(size, int) and size % b == 0]
         return whole[0] if whole else most
     return max(size, 1)
-
-
-def may_have_padding(inputs: Inputs) -> bool:
-    """Whether a token may take no part: not where each attends to itself, or all to all."""
-    queries, keys, *_ = inputs.sizes
-    counted = inputs.query_positions is None and inputs.key_positions is None
-    same = isinstance(queries, int) and queries == keys and inputs.query_offset == 0
-    arrays = (inputs.pairs, inputs.bias, inputs.bias_function)
-    if not (counted and same) or any(x is not None for x in arrays):
-        return True
-    return inputs.mask is not None and not inputs.mask.reflexive
 
 
 def loopable(inputs: Inputs) -> bool:
@@ -113,6 +115,7 @@ def hoisted(plan: Plan, inputs: Inputs) -> Inputs:
 # Queries and keys in a tile: among the fastest of a few sizes tried on one CPU, in float32.
 DEFAULT_ROWS, DEFAULT_COLUMNS = 1024, 512
 ROWS, COLUMNS = DEFAULT_ROWS, DEFAULT_COLUMNS
+GROUP_ROWS = 2048  # most rows of one product: queries times heads of a group
 
 
 class Attended(NamedTuple):
@@ -130,7 +133,7 @@ def attend(plan: Plan, structure: Any, leaves: list[Array]) -> Attended:
     Derivatives count the change of lse as that of `log_total`, and `shift` as a constant.
     """
     inputs = structure.unflatten(leaves)
-    layout = arrange(plan, inputs)
+    layout = arrange(plan._replace(columns=plan.wide), inputs)
 
     def step(_: None, index: Any) -> tuple[None, tuple[Array, ...]]:
         return None, online_softmax(view(layout, index))
@@ -220,8 +223,8 @@ def online_softmax(step: Step) -> tuple[Array, Array, Array]:
 def weighted_sums(step: Step, log_total: Array, shift: Array) -> tuple[Array, Array]:
     """`Σ_j exp(s_ij - lse_i)`, and the same with each value; log_total is 0 in empty rows."""
 
-    def add(carry: tuple[Array, Array], tile: Tile, mixed: bool) -> Any:
-        total, summed = carry
+    def add(carry: tuple[Array, Array, Array], tile: Tile, mixed: bool) -> Any:
+        total, summed, turned = carry
         scored = score_tile(step, stored(tile), mixed)
         if scored.allowed is None:
             weights = jnp.exp(scored.scores - shift - log_total)
@@ -229,10 +232,14 @@ def weighted_sums(step: Step, log_total: Array, shift: Array) -> tuple[Array, Ar
             exponent = jnp.where(scored.allowed, scored.scores, shift) - shift - log_total
             weights = jnp.where(scored.allowed, jnp.exp(exponent), 0)
         total = total + jnp.sum(weights, axis=-1, keepdims=True)
-        return total, summed + products(dropped(step, tile, weights), scored.value, step)
+        parts = split_products(dropped(step, tile, weights), scored.value, step)
+        return total, summed + parts[0], turned + parts[1]
 
     body = functools.partial(jax.checkpoint, prevent_cse=False)
-    return over_tiles(step, add, (step.rows_like(0.0), step.out_like()), body)
+    zeros = step.out_like()
+    start = (step.rows_like(0.0), zeros, turned_like(zeros, step.value))
+    total, summed, turned = over_tiles(step, add, start, body)
+    return total, summed + turned_back(turned, zeros)
 
 
 def stored(tile: Tile) -> Tile:

@@ -34,7 +34,7 @@ def dense_attention(inputs: Inputs) -> Dense:
     bias = bias_array(inputs, query_positions, key_positions)
     allowed = allowed_pairs(inputs, bias, query_positions, key_positions)
     query, key, value = heads_first(inputs)
-    if allowed is not None:
+    if allowed is not None and may_have_padding(inputs):
         query, key, value = without_padding(query, key, value, allowed)
 
     scores = scaled_products(query, key, inputs)
@@ -45,11 +45,12 @@ def dense_attention(inputs: Inputs) -> Dense:
         scores = soft_cap(scores, inputs.softcap)
     if inputs.score_mod is not None:
         scores = modify(inputs.score_mod, scores, query_positions, key_positions)
+        finite = scores != -jnp.inf
+        allowed = finite if allowed is None else allowed & finite
     if bias is not None:
         scores = scores + bias.astype(scores.dtype)
 
-    finite = scores != -jnp.inf
-    terms = exponentials(scores, finite if allowed is None else allowed & finite)
+    terms = exponentials(scores, allowed)
     weights = drop(inputs, normalise(terms), query_positions, key_positions)
     out = weighted_sum(in_groups(weights, inputs), value, precision=inputs.precision)
     out = of_heads(out, inputs)
@@ -150,6 +151,17 @@ def for_query_heads(x: Array, heads: int, key_heads: int) -> Array:
     if x.shape[-3] in (1, heads):
         return x
     return jnp.repeat(x, heads // key_heads, axis=-3)
+
+
+def may_have_padding(inputs: Inputs) -> bool:
+    """Whether a token may take no part: not where each attends to itself, or all to all."""
+    queries, keys, *_ = inputs.sizes
+    counted = inputs.query_positions is None and inputs.key_positions is None
+    same = isinstance(queries, int) and queries == keys and inputs.query_offset == 0
+    arrays = (inputs.pairs, inputs.bias, inputs.bias_function)
+    if not (counted and same) or any(x is not None for x in arrays):
+        return True
+    return inputs.mask is not None and not inputs.mask.reflexive
 
 
 def without_padding(

@@ -8,14 +8,13 @@ import functools
 import operator
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from jaxattn import _validate
-from jaxattn._mesh import regroup
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array, ScoreMod
 from jaxattn.dense import for_query_heads
+from jaxattn.products import score_products
 from jaxattn.scores import modify, soft_cap
 from jaxattn.steps import Step, Tile
 
@@ -53,7 +52,7 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
 
 def scaled_scores(query: Array, key: Array, step: Step, wide: jnp.dtype) -> Array:
     """`σ Q Kᵀ`; a query as wide as the sums has been scaled by σ already."""
-    scores = group_matmul(query, key, step, wide)
+    scores = score_products(query, key, step, wide)
     return scores if query.dtype == wide else step.inputs.scale * scores
 
 
@@ -102,33 +101,3 @@ def dropped(step: Step, tile: Tile, weights: Array) -> Array:
         return weights
     kept = dropout(step.heads, step.positions, tile.positions)
     return jnp.where(kept, weights * dropout.gain, 0)
-
-
-def products(weights: Array, value: Array, step: Step) -> Array:
-    """`A V` of one tile: `[*b, N, t, s], [*b, K, Hv, s] -> [*b, N, t, Hv]`."""
-    return group_matmul(weights, value.astype(weights.dtype), step, weights.dtype, over_keys=True)
-
-
-def group_matmul(left: Array, right: Array, step: Step, wide: jnp.dtype, over_keys: bool = False):
-    """Product of each query head `[*b, N, t, .]` with its key head `[*b, K, ., s]`.
-
-    It contracts features or keys; the other axis of the key head is the last of the result.
-
-    The G heads of a group share their right side as more rows of one product.
-    """
-    *batch, heads, rows, _ = left.shape
-    groups = right.shape[-3]
-    outer, inner = right.shape[-2:] if over_keys else right.shape[:-3:-1]
-    lead = () if groups == 1 and not batch else (*batch, groups)
-    left = regroup(left, (*lead, (heads // groups) * rows, inner))
-    right = right.reshape(*lead, *right.shape[-2:])
-    axes = tuple(range(len(lead)))
-    contract = ((len(lead) + 1,), (len(lead) + (1 if over_keys else 0),))
-    out = jax.lax.dot_general(
-        left,
-        right,
-        (contract, (axes, axes)),
-        precision=step.inputs.precision,
-        preferred_element_type=wide,
-    )
-    return regroup(out, (*batch, heads, rows, outer))

@@ -21,11 +21,12 @@ EMPTY, MIXED, FULL = 0, 1, 2
 
 
 class Plan(NamedTuple):
-    """Static choices: block sizes, whether examples and heads are looped over, and `padding`:
-    whether there may be tokens that take no part."""
+    """Static choices: block sizes, `wide` that of keys in the value alone, whether examples and
+    heads are looped over, and `padding`: whether there may be tokens that take no part."""
 
     rows: int
     columns: int
+    wide: int
     looped: bool
     padding: bool = True
 

@@ -117,7 +117,7 @@ def test_the_result_does_not_depend_on_the_tiles(looped):
     want = jaxattn.partial_attention(**operands, mask=Causal("end"), implementation="dense")
     for rows, columns in ((1, 1), (2, 5), (5, 7), (3, 2)):
         leaves, structure = jax.tree.flatten(inputs)
-        got = blockwise.attend(blockwise.Plan(rows, columns, looped), structure, leaves)
+        got = blockwise.attend(blockwise.Plan(rows, columns, columns, looped), structure, leaves)
         assert error(got.out, want.out) <= 1e-14
         assert error(got.shift + got.log_total, want.lse) <= 1e-14
 
@@ -154,7 +154,7 @@ def test_what_is_static_in_a_mask_is_skipped_beside_what_is_not():
         leaves, structure = jax.tree.flatten(inputs)
 
         def layout(leaves, structure=structure):
-            return arrange(blockwise.Plan(8, 8, True), structure.unflatten(leaves)).steps.block
+            return arrange(blockwise.Plan(8, 8, 8, True), structure.unflatten(leaves)).steps.block
 
         found.append(jax.eval_shape(layout, leaves).shape)
     assert found == [(16, 3), (16, 3)]
