@@ -16,7 +16,6 @@ them the rule. Letters: see `jaxattn._typing`.
 
 import dataclasses
 import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -24,13 +23,14 @@ import jax.numpy as jnp
 
 from jaxattn._door import Inputs
 from jaxattn._hoist import hoist, hoist_mask
-from jaxattn._mesh import is_sharded, on_one_mesh
+from jaxattn._mesh import on_one_mesh
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.biases import Bias
-from jaxattn.dense import dense_attention, may_have_padding
+from jaxattn.dense import dense_attention
 from jaxattn.layout import arrange, restore, steps_of, unpacked
 from jaxattn.partial import Partial
+from jaxattn.plan import default_plan
 from jaxattn.products import products, split_products, turned_back, turned_like
 from jaxattn.softmax import finite_or_zero, log_or_minus_inf, positive_or_one
 from jaxattn.steps import Step, Tile, view
@@ -46,48 +46,6 @@ def blockwise_attention(inputs: Inputs) -> Partial:
     plan = default_plan(inputs)
     leaves, structure = jax.tree_util.tree_flatten(hoisted(plan, inputs))
     return compiled(plan, structure, leaves)
-
-
-def default_plan(inputs: Inputs) -> Plan:
-    """Block sizes. A step holds the rows of a group, so a large group takes fewer queries."""
-    queries, keys, heads, key_heads = inputs.sizes
-    rows = block_size(queries, min(ROWS, max(1, GROUP_ROWS * key_heads // heads)))
-    looped, padding = loopable(inputs), may_have_padding(inputs)
-    columns = block_size(keys, COLUMNS)
-    wide = columns
-    if looped and heads == key_heads and not selects(inputs):
-        wide = block_size(keys, 2 * COLUMNS)
-    return Plan(rows, columns, wide, looped, padding)
-
-
-def selects(inputs: Inputs) -> bool:
-    """Whether some pairs differ from others in more than their products."""
-    return any(
-        x is not None for x in (inputs.mask, inputs.pairs, inputs.bias, inputs.bias_function)
-    )
-
-
-def block_size(size: int, most: int) -> int:
-    """The largest block up to `most` that divides `size` and is not tiny; `most` if none does."""
-    if not isinstance(size, int) or size > most:
-        whole = [b for b in range(most, most // 2, -1) if isinstance(size, int) and size % b == 0]
-        return whole[0] if whole else most
-    return max(size, 1)
-
-
-def loopable(inputs: Inputs) -> bool:
-    """Whether one example and key head can be seen without the others."""
-    bias = inputs.bias_function
-    if jax.default_backend() != "cpu" or is_sharded(inputs):
-        return False
-    if inputs.score_mod is not None or not (bias is None or isinstance(bias, Bias)):
-        return False
-    if inputs.mask is None:
-        return True
-    mask, batch = inputs.mask, inputs.batch
-    one = (jax.ShapeDtypeStruct((1, 1, 1), jnp.int32),) * 2
-    seen = jax.eval_shape(lambda i, j: mask.example(jnp.int32(0), batch)(i, j), *one)
-    return math.prod(seen.shape) == 1
 
 
 def hoisted(plan: Plan, inputs: Inputs) -> Inputs:
@@ -110,12 +68,6 @@ def hoisted(plan: Plan, inputs: Inputs) -> Inputs:
         else hoist(bias, rows, columns),
         score_mod=None if mod is None else hoist(mod, tile, rows, columns),
     )
-
-
-# Queries and keys in a tile: among the fastest of a few sizes tried on one CPU, in float32.
-DEFAULT_ROWS, DEFAULT_COLUMNS = 1024, 512
-ROWS, COLUMNS = DEFAULT_ROWS, DEFAULT_COLUMNS
-GROUP_ROWS = 2048  # most rows of one product: queries times heads of a group
 
 
 class Attended(NamedTuple):

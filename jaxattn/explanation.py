@@ -14,8 +14,8 @@ import numpy as np
 from jaxattn import _door
 from jaxattn._door import Inputs
 from jaxattn._precision import accumulator
-from jaxattn.blockwise import default_plan
 from jaxattn.dispatch import IMPLEMENTATIONS, Implementation, attention, choose
+from jaxattn.plan import default_plan
 from jaxattn.tiles import EMPTY, FULL, MIXED, Plan, classify, position_blocks
 
 SIGNATURE = inspect.signature(attention)

@@ -62,7 +62,7 @@ def split_product_jvp(precision: Precision, primals: Any, tangents: Any) -> Any:
     weights, value = primals
     found = summed, turned = split_product(weights, value, precision)
     still = [isinstance(move, jax.custom_derivatives.SymbolicZero) for move in tangents]
-    backwards = precision[::-1] if isinstance(precision, tuple) else precision
+    backwards: Any = precision[::-1] if isinstance(precision, tuple) else precision
     moved = jnp.zeros_like(summed) if still[0] else matmul(tangents[0], value, precision, -1)
     turned = jnp.zeros_like(turned) if still[1] else matmul(tangents[1], weights, backwards, -1)
     return found, (moved, turned)

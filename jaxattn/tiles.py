@@ -90,6 +90,8 @@ def ever_possible(mask: Mask | None, queries: Blocks, keys: Blocks) -> np.ndarra
         if left is None or right is None:
             return (right if left is None else left) if isinstance(mask, And) else None
         return left & right if isinstance(mask, And) else left | right
+    if jax.tree.leaves(mask):
+        return None  # data, known when run
     possible = (occupied(queries, keys) if mask is None else mask.tiles(queries, keys)).possible
     if not isinstance(possible, np.ndarray):
         return None

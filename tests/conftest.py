@@ -37,10 +37,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("deterministic")
 
-import jaxattn.blockwise  # noqa: E402  (after the switches above)
+import jaxattn.plan  # noqa: E402  (after the switches above)
 
 # Small tiles, so that small arrays have several, with ragged edges.
-jaxattn.blockwise.ROWS, jaxattn.blockwise.COLUMNS = 4, 3
+jaxattn.plan.ROWS, jaxattn.plan.COLUMNS = 4, 3
 
 
 @pytest.fixture(params=[entry.name for entry in jaxattn.IMPLEMENTATIONS])

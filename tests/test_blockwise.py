@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxattn
-from jaxattn import blockwise
+from jaxattn import blockwise, plan
 from jaxattn.dispatch import with_sink
 from jaxattn.layout import arrange
 from jaxattn.masks import Causal, Segments, SlidingWindow
@@ -143,6 +143,25 @@ def test_empty_tiles_are_not_visited_and_full_ones_not_masked():
     assert (found.kind == MIXED).sum() == 8 and (found.kind == FULL).sum() == 28
     window = [visited(SlidingWindow(15, 0), size, 8).block.size for size in (64, 128, 256)]
     assert window == [24, 48, 96]  # three visits a block: linear in T
+
+
+@pytest.mark.parametrize(
+    ("mask", "length", "heads", "want"),
+    [
+        (None, 4096, 1, (1024, 512, 1024)),
+        (None, 4096, 16, (128, 512, 512)),  # 16 query heads read one key head
+        (Causal(), 4096, 1, (1024, 512, 512)),
+        (Causal(), 1024, 1, (512, 512, 512)),
+        (SlidingWindow(255, 0), 8192, 1, (512, 256, 256)),
+        (Segments(jnp.zeros(1024, int)), 1024, 1, (1024, 512, 512)),  # known when run
+    ],
+)
+def test_tiles_are_as_small_as_the_mask_rewards(mask, length, heads, want, monkeypatch):
+    monkeypatch.setattr(plan, "ROWS", plan.DEFAULT_ROWS)
+    monkeypatch.setattr(plan, "COLUMNS", plan.DEFAULT_COLUMNS)
+    query, key = jnp.zeros((length, heads, 1)), jnp.zeros((length, 1, 1))
+    found = plan.default_plan(enter(query, key, key, mask=mask))
+    assert (found.rows, found.columns, found.wide) == want
 
 
 def test_what_is_static_in_a_mask_is_skipped_beside_what_is_not():

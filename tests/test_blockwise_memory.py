@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxattn
-from jaxattn import blockwise
+from jaxattn import plan
 
 MEBIBYTE = 2**20
 LIMITS = {"forward": 12, "jvp": 16, "gradient": 32, "hvp": 64, "gradient of gradient": 80}
@@ -36,17 +36,18 @@ def modes(implementation):
     }
 
 
-def temporary(mode, implementation, size, heads=1):
+def temporary(mode, implementation, size, heads=1, key_heads=None):
     """Bytes that the compiled program takes beside its arguments and results."""
     x = jax.ShapeDtypeStruct((size, heads, 64), jnp.float32)
-    lowered = jax.jit(modes(implementation)[mode]).lower(x, x, x)
+    key = jax.ShapeDtypeStruct((size, key_heads or heads, 64), jnp.float32)
+    lowered = jax.jit(modes(implementation)[mode]).lower(x, key, key)
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
 @pytest.fixture
 def default_tiles(monkeypatch):
-    monkeypatch.setattr(blockwise, "ROWS", blockwise.DEFAULT_ROWS)
-    monkeypatch.setattr(blockwise, "COLUMNS", blockwise.DEFAULT_COLUMNS)
+    monkeypatch.setattr(plan, "ROWS", plan.DEFAULT_ROWS)
+    monkeypatch.setattr(plan, "COLUMNS", plan.DEFAULT_COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,8 @@ def test_the_dense_path_fails_the_same_check(mode):
 def test_eight_heads_take_at_most_eight_times_as_much(default_tiles):
     one, eight = (temporary("forward", "blockwise", 4096, heads) for heads in (1, 8))
     assert eight <= 8 * one
+
+
+def test_heads_that_share_a_key_take_no_larger_tile(default_tiles):
+    """16 query heads of one key head: two queries and results of 8 MiB, and tiles of 4 to 8."""
+    assert temporary("forward", "blockwise", 2048, 16, key_heads=1) <= 32 * MEBIBYTE

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxattn
-from jaxattn import blockwise
+from jaxattn import plan
 
 MODES = ("forward", "gradient", "jvp", "hvp")
 GROWTH = 4.5  # at four times the length
@@ -51,8 +51,8 @@ def peak(device, implementation, mode, size):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_tiled_memory_is_linear(device, mode, monkeypatch):
-    monkeypatch.setattr(blockwise, "ROWS", blockwise.DEFAULT_ROWS)
-    monkeypatch.setattr(blockwise, "COLUMNS", blockwise.DEFAULT_COLUMNS)
+    monkeypatch.setattr(plan, "ROWS", plan.DEFAULT_ROWS)
+    monkeypatch.setattr(plan, "COLUMNS", plan.DEFAULT_COLUMNS)
     small, large = (peak(device, "blockwise", mode, size) for size in (2048, 8192))
     assert large <= GROWTH * small
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxattn
-from jaxattn import _explain_cli, blockwise, explain
+from jaxattn import _explain_cli, explain, plan
 from jaxattn.masks import Causal, Predicate, Segments
 from tests import calls
 
@@ -45,16 +45,16 @@ def test_a_named_implementation_runs_and_an_unknown_one_does_not():
 
 
 def test_tiles_are_counted_as_they_are_visited(monkeypatch):
-    monkeypatch.setattr(blockwise, "ROWS", 8)
-    monkeypatch.setattr(blockwise, "COLUMNS", 8)
+    monkeypatch.setattr(plan, "ROWS", 8)
+    monkeypatch.setattr(plan, "COLUMNS", 8)
     found = explain(*operands(64), mask=Causal(), implementation="blockwise").tiles
     assert found == (8, 8, 28, 8, 28)
     assert found.active == 36 / 64
 
 
 def test_tiles_of_data_are_counted_where_the_data_are_known(monkeypatch):
-    monkeypatch.setattr(blockwise, "ROWS", 8)
-    monkeypatch.setattr(blockwise, "COLUMNS", 8)
+    monkeypatch.setattr(plan, "ROWS", 8)
+    monkeypatch.setattr(plan, "COLUMNS", 8)
     x, ids = operands(32), jnp.arange(32, dtype=jnp.int32) // 8
     assert explain(*x, mask=Segments(ids)).tiles == (8, 8, 12, 0, 4)
     told = []
@@ -72,8 +72,8 @@ def test_cost_of_the_value():
 
 def test_nothing_of_all_pairs_is_made(monkeypatch):
     """A million tokens; a predicate is called for no pair."""
-    monkeypatch.setattr(blockwise, "ROWS", blockwise.DEFAULT_ROWS)
-    monkeypatch.setattr(blockwise, "COLUMNS", blockwise.DEFAULT_COLUMNS)
+    monkeypatch.setattr(plan, "ROWS", plan.DEFAULT_ROWS)
+    monkeypatch.setattr(plan, "COLUMNS", plan.DEFAULT_COLUMNS)
     x = jax.ShapeDtypeStruct((10**6, 1, 4), jnp.float32)
     told = []
     jax.eval_shape(lambda x: told.append(explain(x, x, x, mask=Predicate(lambda i, j: j < i))), x)

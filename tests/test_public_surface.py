@@ -52,6 +52,7 @@ ORDER = [
         "dense",
         "tiles",
         "layout",
+        "plan",
         "steps",
         "products",
         "tile_scores",

@@ -64,8 +64,8 @@ def test_jaxattn_passes_all_checks(implementation):
 
 @pytest.mark.slow
 def test_blockwise_memory_is_linear_and_dense_is_not(monkeypatch):
-    monkeypatch.setattr(jaxattn.blockwise, "ROWS", 1024)
-    monkeypatch.setattr(jaxattn.blockwise, "COLUMNS", 512)
+    monkeypatch.setattr(jaxattn.plan, "ROWS", 1024)
+    monkeypatch.setattr(jaxattn.plan, "COLUMNS", 512)
     checks = chosen(only=("memory_growth",))
     for implementation, status in (("blockwise", "pass"), ("dense", "unsupported")):
         found = results(jaxattn_subject(implementation), dtypes=("float32",), checks=checks)
