@@ -96,6 +96,28 @@ def test_1_one_empty_row_among_others(implementation):
     calls.check(implementation, operands, {"mask": allowed})
 
 
+def test_1_a_score_mod_that_is_infinitely_steep_where_it_takes_a_pair_out(implementation):
+    """log w_j is -inf at w_j = 0, with a slope of inf, which must not reach the tangent."""
+    operands = calls.heads(queries=5, keys=7)
+    gate = jnp.array([0.5, 0.0, 2.0, 1.0, 0.0, 0.3, 1.5])
+    taken = gate > 0
+
+    def gated(gate, **options):
+        def mod(scores, query_positions, key_positions):
+            return scores + jnp.log(gate)[key_positions]
+
+        return jaxattn.attention(
+            **operands, score_mod=mod, **options, implementation=implementation
+        )
+
+    def masked(gate):
+        return gated(jnp.where(taken, gate, 1), mask=jnp.broadcast_to(taken, (5, 7)))
+
+    got, want = (jax.jvp(f, (gate,), (jnp.ones_like(gate),)) for f in (gated, masked))
+    assert_close(got[0], want[0])
+    assert_close(got[1], want[1])
+
+
 # --- 2: inert padding --------------------------------------------------------------------------
 
 
