@@ -35,7 +35,7 @@ def main(
     Returns:
       The exit status: 0 if every claim holds, 1 if one does not or an experiment raised an
       error, 2 for a wrong name or folder, 130 after Ctrl-C; where nothing ended before it, an
-      earlier report stays.
+      earlier report stays, and one that tells of other experiments is kept as earlier-report.html.
     """
     console = Console()
     experiments = runner.discover()
@@ -58,7 +58,10 @@ def main(
 
 def listing(experiments: list[runner.Experiment]) -> Table:
     """A table of names, minutes and claims."""
-    table = Table("experiment", "minutes", "claim", show_lines=True)
+    table = Table(show_lines=True)
+    table.add_column("experiment", no_wrap=True, min_width=max(len(e.name) for e in experiments))
+    table.add_column("minutes")
+    table.add_column("claim")
     for experiment in experiments:
         table.add_row(experiment.name, f"{experiment.minutes:g}", experiment.claim)
     return table
@@ -71,6 +74,7 @@ def finish(outcomes: list[report.Outcome], out: Path, quick: bool, console: Cons
     if counts["interrupted"] and not runner.anything(counts):
         console.print("nothing came to an end, and nothing is written")
         return 130
+    report.keep_earlier(out, {outcome["name"] for outcome in outcomes})
     report.write_results(out / "results.json", outcomes, about)
     (out / "report.html").write_text(page.page(outcomes, about, counts), encoding="utf-8")
     console.print(

@@ -102,6 +102,18 @@ def circumstances(command: str, quick: bool) -> dict[str, Any]:
     }
 
 
+def keep_earlier(out: Path, names: set[str]) -> None:
+    """Put aside, as `earlier-*`, a report on experiments that are not among `names`."""
+    try:
+        earlier = json.loads((out / "results.json").read_text(encoding="utf-8"))["experiments"]
+    except (OSError, ValueError, KeyError):
+        return
+    if {entry["name"] for entry in earlier} - names:
+        for file in ("results.json", "report.html"):
+            if (out / file).exists():
+                (out / file).replace(out / f"earlier-{file}")
+
+
 def write_results(path: Path, outcomes: list[Outcome], about: dict[str, Any]) -> None:
     """Write `results.json`; figures as paths relative to it."""
     entries = []

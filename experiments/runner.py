@@ -62,7 +62,7 @@ def discover(folder: Path = FOLDER) -> list[Experiment]:
 
 def expected_minutes(about: str) -> float:
     """The number before or after "minutes" in a header; 1 where it says nothing."""
-    match = re.search(r"minutes?\W+(\d+\.?\d*)|(\d+\.?\d*)\W*min", about, re.IGNORECASE)
+    match = re.search(r"minutes?\W+(\d+\.?\d*)|(\d+\.?\d*)[ -]*min", about, re.IGNORECASE)
     return float(match.group(1) or match.group(2)) if match else 1.0
 
 

@@ -273,7 +273,8 @@ def dropout(rate: Any, key: Any, batch: tuple[int, ...]) -> Dropout | None:
 
 def random_key(key: Any, batch: tuple[int, ...]) -> Array:
     """One key, or a key for each example of `*B`."""
-    key = _validate.array("dropout_key", key, "() or [*B]")
+    fix = "make one by jax.random.key(seed)"
+    key = _validate.array("dropout_key", key, "() or [*B] of keys", fix)
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.dtype != jnp.uint32:
             raise TypeError(f"dropout_key must be a key of jax.random.key(seed), got {key.dtype}")

@@ -17,19 +17,18 @@ LAYOUT_HINT = (
 )
 
 
-def array(name: str, x: Any, letters: str) -> Array:
-    """x as a JAX array; a TypeError where it is no array."""
-    if not (hasattr(x, "shape") and hasattr(x, "dtype")):
-        raise TypeError(
-            f"{name} must be an array {letters}, got {type(x).__name__}; "
-            f"convert it with jnp.asarray({name})"
-        )
+def array(name: str, x: Any, letters: str, fix: str | None = None) -> Array:
+    """x as a JAX array; a TypeError where it is no array, with the likely `fix`."""
+    if isinstance(x, type) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        got = f"the class {x.__name__}" if isinstance(x, type) else type(x).__name__
+        fix = fix or f"convert it with jnp.asarray({name})"
+        raise TypeError(f"{name} must be an array {letters}, got {got}; {fix}")
     return jnp.asarray(x)
 
 
-def floating(name: str, x: Any, letters: str) -> Array:
+def floating(name: str, x: Any, letters: str, fix: str | None = None) -> Array:
     """x as a JAX array of real floating dtype."""
-    x = array(name, x, letters)
+    x = array(name, x, letters, fix)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(
             f"{name} must be a floating array {letters}, got {x.dtype}{list(x.shape)}; "
@@ -202,7 +201,13 @@ def scores_and_mask(scores: Any, mask: Any) -> tuple[Array, Array | None]:
 
 def boolean_mask(mask: Any, letters: str) -> Array:
     """A boolean array; a float mask belongs into `bias`."""
-    mask = array("mask", mask, letters)
+    fix = None
+    if isinstance(mask, type | str | bool):
+        name = mask.__name__ if isinstance(mask, type) else "Causal"
+        fix = f"masks of jaxattn.masks are made by a call, as {name}(...)"
+    elif hasattr(mask, "dense"):
+        fix = "as an array it is mask.dense(T, S)"
+    mask = array("mask", mask, letters, fix)
     if mask.dtype != jnp.bool_:
         raise TypeError(
             f"mask must be boolean {letters} with True = takes part, got {mask.dtype}"

@@ -106,6 +106,8 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
     asked = dict(given.arguments)
     name, sink = asked.pop("implementation"), asked.pop("sink")
     inputs = _door.enter(**asked)
+    if name not in (None, *(entry.name for entry in IMPLEMENTATIONS)):
+        choose(inputs, name)  # raises, with the names that there are
     if sink is not None:
         _door.sink(sink, inputs.sizes[2], accumulator(inputs.query.dtype))
     tiles = count_tiles(inputs)
@@ -199,5 +201,5 @@ def tiles_in_words(tiles: TileCount | None) -> str:
         return "tiles: classed at run time"
     return (
         f"tiles of {tiles.rows} x {tiles.columns}: {tiles.empty} empty, {tiles.mixed} mixed, "
-        f"{tiles.full} full ({100 * tiles.active:.2g}% computed)"
+        f"{tiles.full} full ({100 * tiles.active:.3g}% computed)"
     )

@@ -38,10 +38,14 @@ def test_every_implementation_has_a_verdict_in_the_order_of_the_table():
     assert [v.name for v in found.verdicts] == [e.name for e in jaxattn.IMPLEMENTATIONS]
 
 
-def test_a_named_implementation_runs_and_an_unknown_one_does_not():
+def test_a_named_implementation_runs_and_an_unknown_one_raises():
     assert explain(*operands(8), implementation="blockwise").implementation == "blockwise"
-    found = explain(*operands(8), implementation="none such")
-    assert found.implementation is None and "none such" in str(found)
+    with pytest.raises(ValueError, match="one of 'dense', 'blockwise', got 'none such'"):
+        explain(*operands(8), implementation="none such")
+
+
+def test_a_share_of_all_is_100_percent():
+    assert "(100% computed)" in str(explain(*operands(8)))
 
 
 def test_tiles_are_counted_as_they_are_visited(monkeypatch):
@@ -92,7 +96,8 @@ def test_the_command(capsys):
     assert "-> dense" in capsys.readouterr().out
     assert _explain_cli.main(["--length", "4", "--keys", "8", "--mask", "Causal()"]) == 2
     assert "align" in capsys.readouterr().err
-    assert _explain_cli.main(["--length", "4", "--implementation", "x"]) == 1
+    assert _explain_cli.main(["--length", "4", "--implementation", "x"]) == 2
+    assert "'blockwise', got 'x'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ class ALiBi(Bias):
         self, batch: tuple[int, ...], heads: int, queries: int | None, keys: int | None
     ) -> None:
         """Slopes are floating `[N]`."""
-        slopes = _validate.floating("ALiBi.slopes", self.slopes, "[N]")
+        slopes = _validate.floating(
+            "ALiBi.slopes", self.slopes, "[N]", f"alibi_slopes({heads}) are the paper's"
+        )
         if slopes.shape != (heads,):
             raise ValueError(
                 f"ALiBi.slopes must be [N] = [{heads}], got shape {list(slopes.shape)}; "

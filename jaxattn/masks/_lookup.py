@@ -106,6 +106,11 @@ def one(x: Any, index: Any, batch: tuple[int, ...], free_axes: int) -> Any:
 
 def check_integers(name: str, x: Any, letters: str) -> None:
     """A TypeError unless x is made of integers."""
+    if isinstance(x, list | tuple):
+        raise TypeError(
+            f"{name} must be integers {letters}, got a {type(x).__name__}; "
+            f"convert it with jnp.array"
+        )
     if not jnp.issubdtype(jnp.result_type(x), jnp.integer):
         raise TypeError(
             f"{name} must hold integers {letters}, got {jnp.result_type(x)}; cast it, for example "

@@ -91,12 +91,14 @@ def find(options: argparse.Namespace) -> Subject:
 def check_files(options: argparse.Namespace) -> None:
     """A ValueError where a report could not be written, before anything is measured for it."""
     for option, path in (("--json", options.json), ("--html", options.html)):
-        file = pathlib.Path(path or "report")
+        if path is None:
+            continue
+        file = pathlib.Path(path)
         if file.is_dir():
             raise ValueError(f"{option} must name a file, and {path} is a folder")
         if not file.parent.is_dir():
             raise ValueError(f"{option} {path}: there is no folder {file.parent}; make it first")
-        if path and not os.access(file if file.exists() else file.parent, os.W_OK):
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
             raise ValueError(f"{option} {path} cannot be written")
 
 

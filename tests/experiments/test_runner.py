@@ -60,7 +60,7 @@ def main(tmp_path, monkeypatch):
             (folder / f"{name}.py").write_text(textwrap.dedent(source), encoding="utf-8")
         monkeypatch.syspath_prepend(tmp_path)
         found = runner.discover(folder)
-        monkeypatch.setattr(runner, "discover", lambda: found)
+        monkeypatch.setattr(runner, "discover", lambda *_: found)
         return command.command_line([*arguments, "--out", str(tmp_path / "report")])
 
     return run_with
@@ -154,6 +154,23 @@ def test_ctrl_c_before_anything_ended_keeps_the_earlier_report(main, tmp_path):
     assert [(tmp_path / "report" / name).read_text() for name in names] == ["earlier"] * 2
 
 
+def test_a_run_of_some_keeps_the_report_on_others(main, tmp_path):
+    sources = {"two": GOOD, "three": FALSE}
+    main(sources)
+    main(sources, "two")
+    kept = json.loads((tmp_path / "report" / "earlier-results.json").read_text(encoding="utf-8"))
+    assert {entry["name"] for entry in kept["experiments"]} == {"two", "three"}
+    assert set(results(tmp_path)) == {"two"}
+    main(sources, "two")  # an earlier report that says nothing more is replaced
+    assert "three" in (tmp_path / "report" / "earlier-report.html").read_text(encoding="utf-8")
+
+
+def test_names_are_listed_whole(main, capsys):
+    name = "a_name_of_more_than_half_a_line_of_eighty_characters"
+    main({name: GOOD}, "--list")
+    assert name in capsys.readouterr().out
+
+
 def test_an_unusable_folder_is_one_line(main, tmp_path, capsys):
     (tmp_path / "report").write_text("a file")
     assert main({"two": GOOD}) == 2
@@ -222,6 +239,7 @@ def test_headers_say_the_minutes():
     assert runner.expected_minutes("Claim.\n\nMinutes: 0.25\nExpected: 3") == 0.25
     assert runner.expected_minutes("takes about 5 minutes on 2 cores") == 5
     assert runner.expected_minutes("says nothing") == 1
+    assert runner.expected_minutes("belongs at stride 32\nMinutes: 2") == 2
 
 
 def test_ours_are_found_and_say_what_they_claim():

@@ -68,6 +68,12 @@ def test_an_unusable_path_is_noticed_before_the_work(option, tmp_path, capsys, m
         assert message in found and len(found.splitlines()) == 1
 
 
+def test_a_folder_named_report_is_in_nobodys_way(tmp_path, monkeypatch):
+    (tmp_path / "report").mkdir()
+    monkeypatch.chdir(tmp_path)
+    cli.check_files(cli.parser().parse_args(["a:b", "--html", "report.html"]))
+
+
 def test_keywords_are_passed_on(capsys):
     arguments = ["--with=scale=1.0", "--only=oracle", "--dtypes=float32"]
     assert cli.main([RIGHT, *arguments]) == 1
