@@ -21,7 +21,8 @@ class Generated(NamedTuple):
 
     `tokens` int32 `[*B, U]`, `counts` int32 `[*B]`: up to and with the stop token,
     behind which there are only stop tokens; `cache`: everything but the last column of tokens is in
-    it, so `generate(model, tokens[..., -1:], cache=cache, ...)` goes on.
+    it, so `generate(model, tokens[..., -1:], cache=cache, ...)` goes on, where the cache has room:
+    the one that `generate` makes is full; pass one of your own, from `init_cache`.
     """
 
     tokens: Int[Array, "*B U"]

@@ -189,7 +189,8 @@ class MultiHeadAttention(nnx.Module):
     ) -> tuple[Float[Array, "*B T F"], KVCache]:
         """Self-attention of T new tokens, which see those in the cache and themselves.
 
-        Step by step it is the call with all tokens at once. Nothing is dropped.
+        Step by step it is the call with all tokens at once and the same mask, which is causal here
+        unless said otherwise, and none there. Nothing is dropped.
 
         Args:
           inputs: `[*B, T, D]`, any T.
