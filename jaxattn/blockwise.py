@@ -44,8 +44,34 @@ def blockwise_attention(inputs: Inputs) -> Partial:
         return dense_attention(inputs).partial  # no pairs, hence no tiles
     inputs = on_one_mesh(inputs)
     plan = default_plan(inputs)
-    leaves, structure = jax.tree_util.tree_flatten(hoisted(plan, inputs))
+    leaves, structure = flatten(hoisted(plan, inputs))
     return compiled(plan, structure, leaves)
+
+
+class Structure(NamedTuple):
+    """How leaves make the inputs: a static argument, equal only where the classes are.
+
+    JAX calls the trees of two dataclasses equal whose fields have equal names and static values.
+    """
+
+    tree: Any  # a PyTreeDef
+    classes: tuple[Any, ...]
+
+    def unflatten(self, leaves: list[Array]) -> Inputs:
+        """The inputs with these leaves."""
+        return self.tree.unflatten(leaves)
+
+
+def flatten(inputs: Inputs) -> tuple[list[Array], Structure]:
+    """Leaves and structure."""
+    leaves, tree = jax.tree_util.tree_flatten(inputs)
+    return leaves, Structure(tree, classes_of(tree))
+
+
+def classes_of(tree: Any) -> tuple[Any, ...]:
+    """The class of every node, nested as the nodes are."""
+    node = tree.node_data()
+    return (node and node[0], *map(classes_of, tree.children()))
 
 
 def hoisted(plan: Plan, inputs: Inputs) -> Inputs:
@@ -79,14 +105,17 @@ class Attended(NamedTuple):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def attend(plan: Plan, structure: Any, leaves: list[Array]) -> Attended:
+def attend(plan: Plan, structure: Structure, leaves: list[Array]) -> Attended:
     """`partial_attention` over tiles; `leaves` and `structure` are the inputs, flattened.
 
-    Derivatives count the change of lse as that of `log_total`, and `shift` as a constant.
+    Derivatives count the change of lse as that of `log_total`, and `shift` as a constant. So do
+    those of the code as it stands, at O(T) memory too: where a loop is differentiated twice, JAX
+    may take the code for the rule.
     """
     inputs = structure.unflatten(leaves)
     layout = arrange(plan._replace(columns=plan.wide), inputs)
 
+    @recomputed
     def step(_: None, index: Any) -> tuple[None, tuple[Array, ...]]:
         return None, online_softmax(view(layout, index))
 
@@ -95,7 +124,7 @@ def attend(plan: Plan, structure: Any, leaves: list[Array]) -> Attended:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def compiled(plan: Plan, structure: Any, leaves: list[Array]) -> Partial:
+def compiled(plan: Plan, structure: Structure, leaves: list[Array]) -> Partial:
     """`attend`, compiled once for calls of one structure that no `jit` surrounds."""
     found = attend(plan, structure, leaves)
     return Partial(found.out, jax.lax.stop_gradient(found.shift) + found.log_total)
@@ -103,7 +132,7 @@ def compiled(plan: Plan, structure: Any, leaves: list[Array]) -> Partial:
 
 @functools.partial(attend.defjvp, symbolic_zeros=True)
 def attend_jvp(
-    plan: Plan, structure: Any, primals: Any, tangents: Any
+    plan: Plan, structure: Structure, primals: Any, tangents: Any
 ) -> tuple[Attended, Attended]:
     """`d(out, lse) = dg`; what does not move costs nothing."""
     (leaves,), (moves,) = primals, tangents
@@ -133,7 +162,7 @@ def surrogate(plan: Plan, inputs: Inputs, found: Attended) -> Partial:
     fixed = (found.out, found.log_total[..., None], jax.lax.stop_gradient(found.shift)[..., None])
     fixed = tuple(steps_of(plan, inputs, x) for x in fixed)
 
-    @functools.partial(jax.checkpoint, prevent_cse=False)
+    @recomputed
     def step(_: None, xs: Any) -> tuple[None, tuple[Array, Array]]:
         index, *results = xs
         out, log_total, shift = (unpacked(plan, x) for x in results)
@@ -159,6 +188,7 @@ def online_softmax(step: Step) -> tuple[Array, Array, Array]:
         if scored.allowed is not None:
             scores = jnp.where(scored.allowed, scores, -jnp.inf)
         larger = jnp.maximum(largest, jnp.max(scores, axis=-1, keepdims=True))
+        larger = jax.lax.stop_gradient(larger)
         shift = finite_or_zero(larger)
         weights = jnp.exp(scores - shift)
         rescale = jnp.exp(largest - shift)
@@ -187,10 +217,9 @@ def weighted_sums(step: Step, log_total: Array, shift: Array) -> tuple[Array, Ar
         parts = split_products(dropped(step, tile, weights), scored.value, step)
         return total, summed + parts[0], turned + parts[1]
 
-    body = functools.partial(jax.checkpoint, prevent_cse=False)
     zeros = step.out_like()
     start = (step.rows_like(0.0), zeros, turned_like(zeros, step.value))
-    total, summed, turned = over_tiles(step, add, start, body)
+    total, summed, turned = over_tiles(step, add, start)
     return total, summed + turned_back(turned, zeros)
 
 
@@ -205,20 +234,25 @@ def stored(tile: Tile) -> Tile:
     return tile._replace(key=key, value=value)
 
 
-def over_tiles(step: Step, visit: Any, carry: Any, transform: Any = lambda body: body) -> Any:
+def recomputed(body: Any) -> Any:
+    """The same, whose derivative computes again what it needs, and stores nothing of a tile."""
+    return jax.checkpoint(body, prevent_cse=False)
+
+
+def over_tiles(step: Step, visit: Any, carry: Any) -> Any:
     """Fold `visit(carry, tile, mixed)` over the tiles of one step; empty ones cost nothing.
 
-    `transform` is applied to the body of the loop, and to each kind of visit: a derivative that
-    recomputes inside a branch has nothing of a tile's size to hand from branch to branch.
+    A derivative recomputes in the body of the loop, and in each kind of visit: one that recomputes
+    inside a branch has nothing of a tile's size to hand from branch to branch.
     """
     branches = [
         (lambda carry, tile: carry)
         if kind == EMPTY
-        else transform(lambda carry, tile, mixed=kind != FULL: visit(carry, tile, mixed))
+        else recomputed(lambda carry, tile, mixed=kind != FULL: visit(carry, tile, mixed))
         for kind in step.kinds
     ]
 
-    @transform
+    @recomputed
     def body(carry: Any, xs: tuple[Array, Array]) -> tuple[Any, None]:
         block, kind = xs
         tile = step.tile(block)

@@ -121,6 +121,9 @@ def scaled_products(query: Array, key: Array, inputs: Inputs) -> Float[Array, "*
     It contracts the last axes, without an array Kᵀ: where T is small, as in a step with a cache,
     to transpose the keys would take longer than all the rest.
     """
+    wide = query.dtype == accumulator(query.dtype)
+    if wide:
+        query = query * inputs.scale  # T·H products in place of T·S
     products = jnp.einsum(
         "...th,...sh->...ts",
         in_groups(query, inputs),
@@ -128,7 +131,8 @@ def scaled_products(query: Array, key: Array, inputs: Inputs) -> Float[Array, "*
         precision=inputs.precision,
         preferred_element_type=accumulator(query.dtype),
     )
-    return of_heads(products, inputs) * inputs.scale
+    products = of_heads(products, inputs)
+    return products if wide else products * inputs.scale
 
 
 def in_groups(x: Array, inputs: Inputs) -> Array:

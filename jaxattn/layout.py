@@ -61,7 +61,8 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
     key, value = (pad_axis(heads_first(x), -2, padded) for x in (inputs.key, inputs.value))
     leads = math.prod(inputs.batch) * key_heads if plan.looped else 1
     count = block_count(queries, plan.rows)
-    number = np.arange(leads * count) if isinstance(count, int) else jnp.arange(leads * count)
+    steps = leads * count
+    number = np.arange(steps) if isinstance(steps, int) else jnp.arange(steps)
     lead, row = (x.astype(np.int32) for x in (number // count, number % count))
     return Layout(
         plan=plan,
@@ -105,7 +106,7 @@ def example_axis(plan: Plan, x: Array) -> Array:
 
 def per_step(x: Any, leads: int, key_heads: int) -> Any:
     """`[E, query blocks, visits]` for every step: `[steps, visits]`."""
-    numpy = np if isinstance(x, np.ndarray) else jnp
+    numpy = np if isinstance(x, np.ndarray) and isinstance(leads, int) else jnp
     if x.shape[0] > 1:
         x = numpy.repeat(x, key_heads, axis=0)
     return numpy.broadcast_to(x, (leads, *x.shape[1:])).reshape(leads * x.shape[1], x.shape[-1])

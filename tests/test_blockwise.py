@@ -12,7 +12,7 @@ import jaxattn
 from jaxattn import blockwise, plan
 from jaxattn.dispatch import with_sink
 from jaxattn.layout import arrange
-from jaxattn.masks import Causal, Segments, SlidingWindow
+from jaxattn.masks import Block, Causal, Dilated, Segments, SlidingWindow
 from jaxattn.tiles import FULL, MIXED, classify, position_blocks, visits
 from tests import calls, features, jaxprs
 from tests.tolerances import error
@@ -120,6 +120,25 @@ def test_the_result_does_not_depend_on_the_tiles(looped):
         got = blockwise.attend(blockwise.Plan(rows, columns, columns, looped), structure, leaves)
         assert error(got.out, want.out) <= 1e-14
         assert error(got.shift + got.log_total, want.lse) <= 1e-14
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Block(3), Dilated(3)),
+        (Causal() & Block(4), Causal() | Block(4)),
+    ],
+    ids=str,
+)
+def test_masks_of_like_fields_are_told_apart(first, second):
+    """JAX calls trees equal whose classes differ: one mask's program must not serve another."""
+    query, key, value = (jnp.asarray(x) for x in calls.heads(queries=7, keys=7).values())
+    for mask in (first, second):
+        got, want = (
+            jaxattn.attention(query, key, value, mask=mask, implementation=name)
+            for name in ("blockwise", "dense")
+        )
+        assert error(got, want) <= 1e-14
 
 
 def enter(query, key, value, **options):

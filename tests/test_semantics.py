@@ -274,6 +274,19 @@ def test_2_a_score_that_overflows_where_nobody_looks(implementation, bent):
     assert all(np.isfinite(x).all() for x in gradients)
 
 
+def test_2_a_masked_product_that_overflows_leaves_the_scale_alone(implementation):
+    """q_0 · k_2 is beyond the largest number, and masked."""
+    query, key = (jnp.array(x)[:, None, None] for x in ([1e200, 1, 1e-200], [1e-200, 1, 1e200]))
+    value = jnp.array([1.0, 2.0, 3.0])[:, None, None]
+
+    def total(scale):
+        options = {"scale": scale, "mask": Causal(), "implementation": implementation}
+        return jnp.sum(jaxattn.attention(query, key, value, **options))
+
+    step = (total(jnp.array(1 + 1e-6)) - total(jnp.array(1 - 1e-6))) / 2e-6
+    assert abs(jax.grad(total)(jnp.array(1.0)) - step) <= 1e-8
+
+
 # --- 6: any shape ------------------------------------------------------------------------------
 
 SHAPES = [

@@ -124,6 +124,41 @@ def test_scan_and_its_gradient(run, operands):
     assert_same_gradients(by_scan, by_hand, operands)
 
 
+LOOPS = {
+    "scan": lambda f, x: jax.lax.scan(lambda c, _: (f(c), None), x, length=2)[0],
+    "fori_loop": lambda f, x: jax.lax.fori_loop(0, 2, lambda _, c: f(c), x),
+    "map": lambda f, x: jax.lax.map(f, jnp.stack([x, 2 * x])),
+}
+UNROLLED = {
+    "scan": lambda f, x: f(f(x)),
+    "fori_loop": lambda f, x: f(f(x)),
+    "map": lambda f, x: jnp.stack([f(x), f(2 * x)]),
+}
+
+
+@pytest.mark.parametrize(
+    "loop", ["scan", *(pytest.param(m, marks=pytest.mark.slow) for m in ("fori_loop", "map"))]
+)
+def test_second_order_in_a_loop(run, operands, loop):
+    """Forward over reverse, reverse over reverse and reverse over forward, as without the loop."""
+    direction = jax.tree.map(jnp.cos, operands)
+
+    def second_orders(around):
+        def loss(operands):
+            return jnp.sum(around(lambda x: run(operands | {"query": x}), operands["query"]) ** 2)
+
+        gradient = jax.grad(loss)
+        slope = lambda x: jax.jvp(loss, (x,), (direction,))[1]
+        return [
+            jax.jit(lambda x: jax.jvp(gradient, (x,), (direction,))[1])(operands),
+            jax.jit(jax.grad(lambda x: inner(gradient(x), direction)))(operands),
+            jax.jit(jax.grad(slope))(operands),
+        ]
+
+    got, want = second_orders(LOOPS[loop]), second_orders(UNROLLED[loop])
+    jax.tree.map(lambda x, y: assert_close(x, y, GRADIENT), got, want)
+
+
 def test_cond_and_its_gradient(run, operands):
     def by_cond(operands):
         positive = operands["query"][0, 0, 0, 0] > -1e9
@@ -238,6 +273,16 @@ def test_export_with_symbolic_batch_and_lengths(implementation):
         got, want = (jax.grad(loss(f), (0, 1, 2))(*operands) for f in (exported.call, run))
         for a, b in zip(got, want, strict=True):
             assert_close(a, b, GRADIENT)
+
+
+def test_export_with_symbolic_batch_alone(run, operands):
+    """Lengths are known, and so are tiles; how many examples there are is not."""
+    (batch,) = jax.export.symbolic_shape("b")
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), operands)
+    exported = jax.export.export(jax.jit(run))(shapes)
+    for count in (1, 3):
+        more = jax.tree.map(lambda x, n=count: jnp.concatenate([x[:1]] * n), operands)
+        assert_close(exported.call(more), run(more))
 
 
 def test_jet_on_the_definition(operands):
