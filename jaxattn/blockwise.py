@@ -117,7 +117,7 @@ def attend(plan: Plan, structure: Structure, leaves: list[Array]) -> Attended:
 
     @recomputed
     def step(_: None, index: Any) -> tuple[None, tuple[Array, ...]]:
-        return None, online_softmax(view(layout, index))
+        return None, online_softmax(view(layout, index, picked=False))
 
     _, (out, *parts) = jax.lax.scan(step, None, layout.steps)
     return Attended(restore(plan, inputs, out), *(restore(plan, inputs, x)[..., 0] for x in parts))
@@ -218,7 +218,7 @@ def weighted_sums(step: Step, log_total: Array, shift: Array) -> tuple[Array, Ar
         return total, summed + parts[0], turned + parts[1]
 
     zeros = step.out_like()
-    start = (step.rows_like(0.0), zeros, turned_like(zeros, step.value))
+    start = (step.rows_like(0.0), zeros, turned_like(zeros, step.groups))
     total, summed, turned = over_tiles(step, add, start)
     return total, summed + turned_back(turned, zeros)
 

@@ -37,7 +37,7 @@ class Index(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """All inputs in steps. `key` and `value` are `[leads, *b, K, S, .]`, padded to blocks."""
+    """All inputs in steps. `key` and `value` are `[leads, S, .]`, or `[*B, K, S, .]`, in blocks."""
 
     plan: Plan
     inputs: Inputs
@@ -95,8 +95,8 @@ def heads_first(x: Array) -> Array:
 
 
 def lead_axis(plan: Plan, x: Array) -> Array:
-    """`[*B, K, S, H]` as `[B·K, S, H]` if looped, else `[1, *B, K, S, H]`."""
-    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) if plan.looped else x[None]
+    """`[*B, K, S, H]` as `[B·K, S, H]` if looped, else as it is."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) if plan.looped else x
 
 
 def example_axis(plan: Plan, x: Array) -> Array:

@@ -68,10 +68,9 @@ def split_product_jvp(precision: Precision, primals: Any, tangents: Any) -> Any:
     return found, (moved, turned)
 
 
-def turned_like(summed: Array, value: Array) -> Array:
+def turned_like(summed: Array, groups: int) -> Array:
     """Zeros for the second of `split_products`: `[*b, N, t, Hv]` in groups and turned."""
     *batch, heads, rows, features = summed.shape
-    groups = value.shape[-3]
     zeros = regroup(jnp.zeros_like(summed), (*batch, groups, heads // groups * rows, features))
     return jnp.swapaxes(zeros, -1, -2)
 

@@ -32,7 +32,10 @@ class Tile(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One block of queries: its own `inputs` (batch axes `*b`), and which tiles it visits."""
+    """One block of queries: its own `inputs` (batch axes `*b`), and which tiles it visits.
+
+    `key` and `value` are `[*b, K, S, .]`; or, with a `lead`, all of the layout's `[leads, S, .]`.
+    """
 
     inputs: Inputs
     query: Array
@@ -46,11 +49,17 @@ class Step:
     kind: Array
     kinds: tuple[int, ...]
     padding: bool
+    lead: Array | None
+
+    @property
+    def groups(self) -> int:
+        """Key heads of a step."""
+        return self.key.shape[-3] if self.lead is None else 1
 
     def tile(self, block: Array) -> Tile:
         """The block of keys with this number."""
         start = block * self.size
-        key, value = (take_block(x, -2, start, self.size) for x in (self.key, self.value))
+        key, value = (self.cut(x, start) for x in (self.key, self.value))
         columns = jnp.moveaxis(self.columns, -2, 0)
         positions = pick(columns, block)[..., None, None, :]
         pairs, bias = (
@@ -58,6 +67,13 @@ class Step:
             for x in (self.inputs.pairs, self.inputs.bias)
         )
         return Tile(jnp.swapaxes(key, -1, -2), jnp.swapaxes(value, -1, -2), positions, pairs, bias)
+
+    def cut(self, x: Array, start: Array) -> Array:
+        """One block of keys or values, `[*b, K, s, .]`."""
+        if self.lead is None:
+            return take_block(x, -2, start, self.size)
+        begin = (self.lead, start, jnp.zeros_like(start))
+        return jax.lax.dynamic_slice(x, begin, (1, self.size, x.shape[-1]))
 
     def bias_tile(self, tile: Tile) -> Array | None:
         """The bias of this tile, from an array or a function."""
@@ -70,7 +86,7 @@ class Step:
     def sizes(self) -> tuple[tuple[int, ...], tuple[int, int], int, int]:
         """`*b`, (N, K), t and s: what an array over pairs may have as axes."""
         *batch, heads, rows, _ = self.query.shape
-        return tuple(batch), (heads, self.key.shape[-3]), rows, self.size
+        return tuple(batch), (heads, self.groups), rows, self.size
 
     def rows_like(self, fill: float) -> Array:
         """`[*b, N, t, 1]` of one number."""
@@ -87,17 +103,21 @@ class Step:
         return accumulator(self.query.dtype)
 
 
-def view(layout: Layout, index: Index) -> Step:
-    """One step of the layout."""
+def view(layout: Layout, index: Index, picked: bool = True) -> Step:
+    """One step of the layout, with its keys and values `picked` from the others if looped.
+
+    To pick them copies a head's keys for every block of queries, which grows as T²; a derivative
+    does better with them, as it sums into as many, and not into those of all heads.
+    """
     plan, inputs = layout.plan, layout.inputs
     *_, heads, key_heads = inputs.sizes
     example, group = index.lead // key_heads, heads // key_heads
     first = index.lead % key_heads * group if plan.looped else 0
     rows = jnp.moveaxis(jnp.asarray(pick(layout.row_positions, example)), -2, 0)
     query = unpacked(plan, index.query)
-    key, value = (pick(x, index.lead) for x in (layout.key, layout.value))
-    if plan.looped:
-        key, value = key[None], value[None]
+    key, value = layout.key, layout.value
+    if plan.looped and picked:
+        key, value = (pick(x, index.lead)[None] for x in (key, value))
     return Step(
         inputs=local_inputs(layout, index, example, first),
         query=query,
@@ -111,6 +131,7 @@ def view(layout: Layout, index: Index) -> Step:
         kind=index.kind,
         kinds=layout.kinds,
         padding=plan.padding,
+        lead=index.lead if plan.looped and not picked else None,
     )
 
 
