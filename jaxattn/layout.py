@@ -16,7 +16,9 @@ from jaxattn._door import Inputs
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.tiles import (
+    EMPTY,
     Plan,
+    Visits,
     block_count,
     classify,
     ever_possible,
@@ -46,6 +48,7 @@ class Layout(NamedTuple):
     row_positions: Any
     column_positions: Any
     kinds: tuple[int, ...]
+    narrow: bool
     steps: Index
 
 
@@ -72,6 +75,7 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
         row_positions=example_axis(plan, rows.positions),
         column_positions=example_axis(plan, columns.positions),
         kinds=found.kinds,
+        narrow=plan.looped and narrow(found),
         steps=Index(
             lead,
             row,
@@ -80,6 +84,15 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
             steps_of(plan, inputs, scaled_query(inputs)),
         ),
     )
+
+
+def narrow(found: Visits) -> bool:
+    """Whether each step visits neighbours alone, and few: as many keys serve all its visits."""
+    block, kind = found.block, found.kind
+    if not isinstance(block, np.ndarray) or 2 * block.shape[-1] > found.count:
+        return False
+    first = np.minimum(block[..., :1], found.count - block.shape[-1])
+    return bool(np.all((kind == EMPTY) | (block - first < block.shape[-1])))
 
 
 def scaled_query(inputs: Inputs) -> Array:

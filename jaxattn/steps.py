@@ -34,7 +34,8 @@ class Tile(NamedTuple):
 class Step:
     """One block of queries: its own `inputs` (batch axes `*b`), and which tiles it visits.
 
-    `key` and `value` are `[*b, K, S, .]`; or, with a `lead`, all of the layout's `[leads, S, .]`.
+    `key` and `value` are `[*b, K, S, .]`; or, with a `lead`, all of the layout's `[leads, S, .]`;
+    or, with a `first` key, only as many from there on as are visited.
     """
 
     inputs: Inputs
@@ -50,6 +51,7 @@ class Step:
     kinds: tuple[int, ...]
     padding: bool
     lead: Array | None
+    first: Array | None
 
     @property
     def groups(self) -> int:
@@ -59,7 +61,8 @@ class Step:
     def tile(self, block: Array) -> Tile:
         """The block of keys with this number."""
         start = block * self.size
-        key, value = (self.cut(x, start) for x in (self.key, self.value))
+        place = start if self.first is None else jnp.maximum(start - self.first, 0)
+        key, value = (self.cut(x, place) for x in (self.key, self.value))
         columns = jnp.moveaxis(self.columns, -2, 0)
         positions = pick(columns, block)[..., None, None, :]
         pairs, bias = (
@@ -72,8 +75,7 @@ class Step:
         """One block of keys or values, `[*b, K, s, .]`."""
         if self.lead is None:
             return take_block(x, -2, start, self.size)
-        begin = (self.lead, start, jnp.zeros_like(start))
-        return jax.lax.dynamic_slice(x, begin, (1, self.size, x.shape[-1]))
+        return span(x, self.lead, start, self.size)
 
     def bias_tile(self, tile: Tile) -> Array | None:
         """The bias of this tile, from an array or a function."""
@@ -106,8 +108,9 @@ class Step:
 def view(layout: Layout, index: Index, picked: bool = True) -> Step:
     """One step of the layout, with its keys and values `picked` from the others if looped.
 
-    To pick them copies a head's keys for every block of queries, which grows as T²; a derivative
-    does better with them, as it sums into as many, and not into those of all heads.
+    To pick them copies a head's keys for every block of queries, which grows as T² unless few
+    neighbours are visited; a derivative does better with them, as it sums into as many, and not
+    into those of all heads.
     """
     plan, inputs = layout.plan, layout.inputs
     *_, heads, key_heads = inputs.sizes
@@ -115,8 +118,12 @@ def view(layout: Layout, index: Index, picked: bool = True) -> Step:
     first = index.lead % key_heads * group if plan.looped else 0
     rows = jnp.moveaxis(jnp.asarray(pick(layout.row_positions, example)), -2, 0)
     query = unpacked(plan, index.query)
-    key, value = layout.key, layout.value
-    if plan.looped and picked:
+    key, value, start = layout.key, layout.value, None
+    if layout.narrow and picked:
+        size = len(index.block) * plan.columns
+        start = jnp.minimum(index.block[0] * plan.columns, key.shape[-2] - size)
+        key, value = (span(x, index.lead, start, size) for x in (key, value))
+    elif plan.looped and picked:
         key, value = (pick(x, index.lead)[None] for x in (key, value))
     return Step(
         inputs=local_inputs(layout, index, example, first),
@@ -132,7 +139,13 @@ def view(layout: Layout, index: Index, picked: bool = True) -> Step:
         kinds=layout.kinds,
         padding=plan.padding,
         lead=index.lead if plan.looped and not picked else None,
+        first=start,
     )
+
+
+def span(x: Array, lead: Array, start: Array, size: int) -> Array:
+    """Keys of one lead: `[leads, S, .] -> [1, size, .]`."""
+    return jax.lax.dynamic_slice(x, (lead, start, jnp.zeros_like(start)), (1, size, x.shape[-1]))
 
 
 def local_inputs(layout: Layout, index: Index, example: Any, first: Any) -> Inputs:

@@ -35,12 +35,14 @@ class Visits(NamedTuple):
     """Which key blocks a query block visits, and what kind of tile each is.
 
     `block` and `kind` are int32 `[E, query blocks, visits]` with E = 1 or the number of examples;
-    NumPy where known before the program is compiled. `kinds` are those that can occur.
+    NumPy where known before the program is compiled. `kinds` are those that can occur, and `count`
+    is the number of key blocks.
     """
 
     block: Any
     kind: Any
     kinds: tuple[int, ...]
+    count: int
 
 
 def block_count(size: int, block: int) -> int:
@@ -118,16 +120,17 @@ def visits(tiles: Tiles, looped: bool, ever: np.ndarray | None = None) -> Visits
     else:
         block = jnp.asarray(_listed(ever[None].astype(np.int32)).block)
         kind = jnp.take_along_axis(kind, block, axis=-1)
-    return Visits(block, kind.astype(jnp.int32), (EMPTY, MIXED, FULL))
+    return Visits(block, kind.astype(jnp.int32), (EMPTY, MIXED, FULL), kind.shape[-1])
 
 
 def _listed(kind: np.ndarray) -> Visits:
     """Active tiles first, in order; as many visits as the busiest query block makes."""
+    count = kind.shape[-1]
     order = np.argsort(kind == EMPTY, axis=-1, kind="stable")
     most = int((kind != EMPTY).sum(axis=-1).max(initial=0))
     block = order[..., :most].astype(np.int32)
     kind = np.take_along_axis(kind, block, axis=-1).astype(np.int32)
-    return Visits(block, kind, tuple(int(k) for k in np.unique(kind)))
+    return Visits(block, kind, tuple(int(k) for k in np.unique(kind)), count)
 
 
 def take_block(x: Array, axis: int, start: Any, size: int) -> Array:

@@ -183,6 +183,30 @@ def test_tiles_are_as_small_as_the_mask_rewards(mask, length, heads, want, monke
     assert (found.rows, found.columns, found.wide) == want
 
 
+@pytest.mark.parametrize(
+    ("mask", "narrow"),
+    [
+        (SlidingWindow(15, 0), True),
+        (SlidingWindow(3, 9) & Segments(jnp.arange(128) // 50), False),  # known when run
+        (Dilated(64), False),
+        (Causal(), False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_a_window_takes_no_more_keys_than_it_visits(mask, narrow):
+    """Otherwise every block of queries would copy all keys of its head: T² in time."""
+    x = jnp.zeros((128, 1, 1))
+    leaves, structure = jax.tree.flatten(enter(x, x, x, mask=mask))
+    found = []
+
+    def layout(leaves):
+        found.append(arrange(blockwise.Plan(8, 8, 8, True), structure.unflatten(leaves)).narrow)
+
+    jax.eval_shape(layout, leaves)
+    assert found == [narrow]
+
+
 def test_what_is_static_in_a_mask_is_skipped_beside_what_is_not():
     """Packed segments, known when run, in a causal window of three tiles in a row of 16."""
     x = jnp.zeros((128, 1, 1))
