@@ -106,25 +106,14 @@ class Step:
 
 
 def view(layout: Layout, index: Index, picked: bool = True) -> Step:
-    """One step of the layout, with its keys and values `picked` from the others if looped.
-
-    To pick them copies a head's keys for every block of queries, which grows as T² unless few
-    neighbours are visited; a derivative does better with them, as it sums into as many, and not
-    into those of all heads.
-    """
+    """One step of the layout, with its keys and values `picked` from the others if looped."""
     plan, inputs = layout.plan, layout.inputs
     *_, heads, key_heads = inputs.sizes
     example, group = index.lead // key_heads, heads // key_heads
     first = index.lead % key_heads * group if plan.looped else 0
     rows = jnp.moveaxis(jnp.asarray(pick(layout.row_positions, example)), -2, 0)
     query = unpacked(plan, index.query)
-    key, value, start = layout.key, layout.value, None
-    if layout.narrow and picked:
-        size = len(index.block) * plan.columns
-        start = jnp.minimum(index.block[0] * plan.columns, key.shape[-2] - size)
-        key, value = (span(x, index.lead, start, size) for x in (key, value))
-    elif plan.looped and picked:
-        key, value = (pick(x, index.lead)[None] for x in (key, value))
+    key, value, start = picked_keys(layout, index) if picked else (layout.key, layout.value, None)
     return Step(
         inputs=local_inputs(layout, index, example, first),
         query=query,
@@ -141,6 +130,25 @@ def view(layout: Layout, index: Index, picked: bool = True) -> Step:
         lead=index.lead if plan.looped and not picked else None,
         first=start,
     )
+
+
+def picked_keys(layout: Layout, index: Index) -> tuple[Array, Array, Array | None]:
+    """Keys and values of one step, and where they start if they are those it visits alone.
+
+    To pick a head copies all its keys for every block of queries, which grows as T² unless few
+    neighbours are visited. A derivative does better with them all the same, as it sums into as
+    many, and not into those of all heads.
+    """
+    plan, key, value = layout.plan, layout.key, layout.value
+    if not plan.looped:
+        return key, value, None
+    if not layout.narrow:
+        key, value = (pick(x, index.lead)[None] for x in (key, value))
+        return key, value, None
+    size = len(index.block) * plan.columns
+    start = jnp.minimum(index.block[0] * plan.columns, key.shape[-2] - size)
+    key, value = (span(x, index.lead, start, size) for x in (key, value))
+    return key, value, start
 
 
 def span(x: Array, lead: Array, start: Array, size: int) -> Array:
