@@ -35,7 +35,7 @@ def main(
     Returns:
       The exit status: 0 if every claim holds, 1 if one does not or an experiment raised an
       error, 2 for a wrong name or folder, 130 after Ctrl-C; where nothing ended before it, an
-      earlier report stays, and one that tells of other experiments is kept as earlier-report.html.
+      earlier report stays, and one on other experiments is kept, as earlier-1-report.html.
     """
     console = Console()
     experiments = runner.discover()

@@ -8,6 +8,7 @@ An experiment's `run(out, quick)` returns a plain dictionary, a `Result`:
 """
 
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -103,15 +104,24 @@ def circumstances(command: str, quick: bool) -> dict[str, Any]:
 
 
 def keep_earlier(out: Path, names: set[str]) -> None:
-    """Put aside, as `earlier-*`, a report on experiments that are not among `names`."""
+    """Put aside, as `earlier-1-*` and so on, a report on experiments that are not among `names`."""
     try:
-        earlier = json.loads((out / "results.json").read_text(encoding="utf-8"))["experiments"]
-    except (OSError, ValueError, KeyError):
+        document = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        told = {entry["name"] for entry in document["experiments"]}
+    except (OSError, ValueError, KeyError, TypeError):
         return
-    if {entry["name"] for entry in earlier} - names:
-        for file in ("results.json", "report.html"):
-            if (out / file).exists():
-                (out / file).replace(out / f"earlier-{file}")
+    if told <= names:
+        return
+    files = [out / "results.json", out / "report.html"]
+    number = next(n for n in itertools.count(1) if not any(aside(f, n).exists() for f in files))
+    for file in files:
+        if file.exists():
+            file.replace(aside(file, number))
+
+
+def aside(file: Path, number: int) -> Path:
+    """Where an earlier report goes."""
+    return file.with_name(f"earlier-{number}-{file.name}")
 
 
 def write_results(path: Path, outcomes: list[Outcome], about: dict[str, Any]) -> None:

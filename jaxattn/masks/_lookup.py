@@ -109,7 +109,7 @@ def check_integers(name: str, x: Any, letters: str) -> None:
     if isinstance(x, list | tuple):
         raise TypeError(
             f"{name} must be integers {letters}, got a {type(x).__name__}; "
-            f"convert it with jnp.array"
+            "convert it with jnp.array"
         )
     if not jnp.issubdtype(jnp.result_type(x), jnp.integer):
         raise TypeError(

@@ -158,11 +158,22 @@ def test_a_run_of_some_keeps_the_report_on_others(main, tmp_path):
     sources = {"two": GOOD, "three": FALSE}
     main(sources)
     main(sources, "two")
-    kept = json.loads((tmp_path / "report" / "earlier-results.json").read_text(encoding="utf-8"))
+    kept = json.loads((tmp_path / "report" / "earlier-1-results.json").read_text(encoding="utf-8"))
     assert {entry["name"] for entry in kept["experiments"]} == {"two", "three"}
     assert set(results(tmp_path)) == {"two"}
     main(sources, "two")  # an earlier report that says nothing more is replaced
-    assert "three" in (tmp_path / "report" / "earlier-report.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "report" / "earlier-2-report.html").exists()
+    main(sources, "three")  # and one that does is kept beside what was kept before
+    for number, claim in ((1, "three"), (2, "two")):
+        page = tmp_path / "report" / f"earlier-{number}-report.html"
+        assert claim in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", ["earlier", "[]", '{"experiments": [1]}'])
+def test_what_is_no_report_is_in_nobodys_way(main, tmp_path, text):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "results.json").write_text(text)
+    assert main({"two": GOOD}) == 0
 
 
 def test_names_are_listed_whole(main, capsys):
