@@ -59,7 +59,7 @@ def main(
 def listing(experiments: list[runner.Experiment]) -> Table:
     """A table of names, minutes and claims."""
     table = Table(show_lines=True)
-    table.add_column("experiment", no_wrap=True, min_width=max(len(e.name) for e in experiments))
+    table.add_column("experiment", min_width=max(len(e.name) for e in experiments))
     table.add_column("minutes")
     table.add_column("claim")
     for experiment in experiments:

@@ -207,6 +207,25 @@ def test_a_window_takes_no_more_keys_than_it_visits(mask, narrow):
     assert found == [narrow]
 
 
+def test_derivatives_under_a_window_among_many_tiles():
+    """Keys are cut to those that a step visits; the last blocks of queries visit fewer."""
+    operands = calls.heads(queries=41, keys=41, batch=(2,))
+    direction = jax.tree.map(jnp.cos, operands)
+
+    def orders(implementation):
+        def loss(operands):
+            mask = SlidingWindow(4, 1)
+            return jnp.sum(
+                jaxattn.attention(**operands, mask=mask, implementation=implementation) ** 2
+            )
+
+        gradient = jax.grad(loss)
+        return jax.jit(lambda x: jax.jvp(gradient, (x,), (direction,)))(operands)
+
+    got, want = orders("blockwise"), orders("dense")
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11), got, want)
+
+
 def test_what_is_static_in_a_mask_is_skipped_beside_what_is_not():
     """Packed segments, known when run, in a causal window of three tiles in a row of 16."""
     x = jnp.zeros((128, 1, 1))
