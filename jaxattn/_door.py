@@ -16,7 +16,7 @@ from jaxattn._precision import accumulator, as_dtype, check_int32, known
 from jaxattn._typing import Array, Precision
 from jaxattn.biases import Bias
 from jaxattn.dropout import Dropout, dropout_from_key
-from jaxattn.masks import Mask
+from jaxattn.masks import Mask, Predicate
 from jaxattn.masks._base import alignment_offset, walk
 from jaxattn.scores import default_scale
 
@@ -111,7 +111,7 @@ def enter(
         query_positions=query_positions,
         key_positions=key_positions,
         query_offset=offset,
-        precision=precision,
+        precision=tuple(precision) if isinstance(precision, list) else precision,
     )
 
 
@@ -183,7 +183,8 @@ def positional_mask(
             "queries and keys stand: leave align out of the mask"
         )
     mask.check(batch, *ends)
-    return mask
+    # A mask that is itself a leaf is of a class that JAX was not told of: a mere function.
+    return jax.tree.map(lambda part: Predicate(part) if isinstance(part, Mask) else part, mask)
 
 
 def pair_array(

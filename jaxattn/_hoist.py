@@ -41,7 +41,9 @@ def hoist_mask(mask: Mask | None, *positions: jax.ShapeDtypeStruct) -> Mask | No
     """The mask with every function in it hoisted."""
 
     def visit(part: Any) -> Any:
-        return Predicate(hoist(part.function, *positions)) if is_predicate(part) else part
+        if not is_predicate(part):
+            return part
+        return type(part)(hoist(part.function, *positions))
 
     def is_predicate(part: Any) -> bool:
         return isinstance(part, Predicate)

@@ -18,9 +18,9 @@ def parts(
     causal, here, there = False, None, None
     part: Any
     for part in _conjuncts(mask):
-        if isinstance(part, Causal):
+        if type(part) is Causal:
             causal = True
-        elif isinstance(part, Lengths):
+        elif type(part) is Lengths:
             part.check(batch, queries, keys)
             here = _both(here, _below(part.query, batch, queries))
             there = _both(there, _below(part.key, batch, keys))
@@ -47,7 +47,7 @@ def _conjuncts(mask: Any) -> list[Mask]:
             f"{type(mask).__name__}; linear attention never looks at pairs: an array needs "
             "jaxattn.attention"
         )
-    if isinstance(mask, And):
+    if type(mask) is And:
         return [part for side in mask.children() for part in _conjuncts(side)]
     return [mask]
 

@@ -87,7 +87,7 @@ def classify(inputs: Inputs, queries: Blocks, keys: Blocks) -> Tiles:
 
 def ever_possible(mask: Mask | None, queries: Blocks, keys: Blocks) -> np.ndarray | None:
     """Tiles `[query blocks, key blocks]` that the static parts of a mask leave; None for all."""
-    if mask is not None and isinstance(mask, And | Or):
+    if mask is not None and type(mask) in (And, Or):
         left, right = (ever_possible(m, queries, keys) for m in mask.children())
         if left is None or right is None:
             return (right if left is None else left) if isinstance(mask, And) else None

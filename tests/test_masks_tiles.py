@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from jaxattn import attention
 from jaxattn.masks import (
+    And,
     BigBird,
     Block,
     Causal,
@@ -25,6 +27,7 @@ from jaxattn.masks import (
     SlidingWindow,
     Strided,
 )
+from jaxattn.masks._base import mask_class
 from jaxattn.masks._tiles import LARGEST, Blocks, occupied
 from tests.jaxprs import equations
 
@@ -183,6 +186,49 @@ def test_which_masks_are_reflexive():
     ]
     other = [Segments(ids, ids), lengths, lengths & Causal(), ~Causal(), Predicate(jnp.equal)]
     assert all(mask.reflexive for mask in known) and not any(mask.reflexive for mask in other)
+
+
+@mask_class(static=("align",))
+class Before(Causal):
+    """Those before it alone: a user's mask on top of one of ours."""
+
+    def __call__(self, query_positions, key_positions):
+        return Causal()(query_positions, key_positions) & (query_positions != key_positions)
+
+
+@mask_class(leaves=("left", "right"))
+class Later(And):
+    """A composition that means something else."""
+
+    def __call__(self, query_positions, key_positions):
+        return ~super().__call__(query_positions, key_positions)
+
+
+class Unregistered(Causal):
+    """A mask that JAX takes for a leaf."""
+
+    __call__ = Before.__call__
+
+
+REDEFINED = {
+    "registered": Before(),
+    "composition": Later(Causal(), Block(3)),
+    "unregistered": Unregistered(),
+    "inside": ~Unregistered() & Block(5) | Before(),
+}
+
+
+@pytest.mark.parametrize("mask", REDEFINED.values(), ids=REDEFINED)
+def test_a_mask_that_redefines_who_attends_inherits_nothing_known(mask):
+    positions = in_blocks(np.tile(np.arange(TOKENS, dtype=np.int32), (BATCH, 1)), 4)
+    assert not mask.reflexive
+    assert_sound(mask, positions, positions)
+    query, key, value = jax.random.normal(jax.random.key(0), (3, 12, 2, 4))
+    out, reference = (
+        attention(query, key, value, mask=m, implementation=path)
+        for m, path in ((mask, "blockwise"), (mask.dense(12), "dense"))
+    )
+    np.testing.assert_allclose(out, reference, atol=1e-6)
 
 
 def test_ids_of_64_bits_are_not_cut():

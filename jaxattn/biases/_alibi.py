@@ -1,5 +1,6 @@
 """Attention with linear biases."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -66,7 +67,8 @@ class ALiBi(Bias):
 
     def heads(self, first: Any, count: int) -> "ALiBi":
         """The slopes of these heads."""
-        return ALiBi(jax.lax.dynamic_slice_in_dim(self.slopes, first, count))
+        slopes = jax.lax.dynamic_slice_in_dim(self.slopes, first, count)
+        return dataclasses.replace(self, slopes=slopes)
 
 
 def alibi_slopes(heads: int) -> Float[Array, "N"]:

@@ -1,5 +1,6 @@
 """A bias that is an array."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -58,10 +59,11 @@ class Dense(Bias):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Dense":
         """The array of one example of `*B`."""
-        return Dense(one(self.array, index, batch, 3))
+        return dataclasses.replace(self, array=one(self.array, index, batch, 3))
 
     def heads(self, first: Any, count: int) -> "Dense":
         """The array of these heads."""
         if self.array.ndim == 2 or self.array.shape[-3] == 1:
             return self
-        return Dense(jax.lax.dynamic_slice_in_dim(self.array, first, count, axis=-3))
+        array = jax.lax.dynamic_slice_in_dim(self.array, first, count, axis=-3)
+        return dataclasses.replace(self, array=array)

@@ -160,4 +160,4 @@ class RelativePosition(Bias):
     def heads(self, first: Any, count: int) -> "RelativePosition":
         """The table's rows of these heads."""
         table = jax.lax.dynamic_slice_in_dim(self.table, first, count)
-        return RelativePosition(table, self.buckets)
+        return dataclasses.replace(self, table=table)

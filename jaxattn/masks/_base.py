@@ -1,8 +1,8 @@
 """What every mask is: a predicate on positions that composes, reads and draws itself."""
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,10 @@ from jaxattn.masks._tiles import Blocks, Tiles, unknown
 MaskClass = TypeVar("MaskClass", bound=type)
 
 
-def mask_class(*, leaves: tuple[str, ...] = (), static: tuple[str, ...] = ()) -> Any:
+@dataclass_transform(frozen_default=True)
+def mask_class(
+    *, leaves: tuple[str, ...] = (), static: tuple[str, ...] = ()
+) -> Callable[[MaskClass], MaskClass]:
     """Make a class a frozen pytree dataclass: `leaves` are arrays, `static` is compiled in."""
 
     def decorate(cls: MaskClass) -> MaskClass:
@@ -28,6 +31,13 @@ class Mask:
 
     reflexive = False
     """Whether every token is known to attend to itself, so that none of T = S is padding."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with another `__call__` says anew what is known of it, or nothing is."""
+        super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            for name in {"tiles", "reflexive"} - vars(cls).keys():
+                setattr(cls, name, getattr(Mask, name))
 
     def __call__(
         self, query_positions: Int[Array, "*B T 1"], key_positions: Int[Array, "*B 1 S"]
@@ -115,7 +125,8 @@ class And(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """Both sides for one example."""
-        return And(self.left.example(index, batch), self.right.example(index, batch))
+        left, right = (side.example(index, batch) for side in self.children())
+        return dataclasses.replace(self, left=left, right=right)
 
     def children(self) -> tuple[Mask, ...]:
         """Both sides."""
@@ -149,7 +160,8 @@ class Or(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """Both sides for one example."""
-        return Or(self.left.example(index, batch), self.right.example(index, batch))
+        left, right = (side.example(index, batch) for side in self.children())
+        return dataclasses.replace(self, left=left, right=right)
 
     def children(self) -> tuple[Mask, ...]:
         """Both sides."""
@@ -177,7 +189,7 @@ class Not(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """The inner mask for one example."""
-        return Not(self.inner.example(index, batch))
+        return dataclasses.replace(self, inner=self.inner.example(index, batch))
 
     def children(self) -> tuple[Mask, ...]:
         """The mask that is turned around."""

@@ -1,5 +1,6 @@
 """Masks that hold a table, looked up by position: segment numbers, a whole array."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -82,7 +83,8 @@ class Segments(Mask):
     def example(self, index: Any, batch: tuple[int, ...]) -> "Segments":
         """The ids of one example of `*B`."""
         key_ids = None if self.key_ids is None else one(self.key_ids, index, batch, 1)
-        return Segments(one(self.query_ids, index, batch, 1), key_ids)
+        query_ids = one(self.query_ids, index, batch, 1)
+        return dataclasses.replace(self, query_ids=query_ids, key_ids=key_ids)
 
 
 @mask_class(leaves=("array",))
@@ -119,4 +121,4 @@ class Dense(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Dense":
         """The array of one example of `*B`."""
-        return Dense(one(self.array, index, batch, 3))
+        return dataclasses.replace(self, array=one(self.array, index, batch, 3))

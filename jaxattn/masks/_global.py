@@ -69,7 +69,9 @@ class Global(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Global":
         """The tokens of one example of `*B`."""
-        return self if isinstance(self.tokens, tuple) else Global(one(self.tokens, index, batch, 1))
+        if isinstance(self.tokens, tuple):
+            return self
+        return type(self)(one(self.tokens, index, batch, 1))
 
     def __repr__(self) -> str:
         shown = self.tokens

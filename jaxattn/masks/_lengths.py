@@ -1,5 +1,6 @@
 """Masks that end somewhere: padding, and the prefix that everybody sees."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -64,7 +65,8 @@ class Lengths(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Lengths":
         """The lengths of one example of `*B`."""
-        return Lengths(one(self.query, index, batch, 0), one(self.key, index, batch, 0))
+        query, key = (one(x, index, batch, 0) for x in (self.query, self.key))
+        return dataclasses.replace(self, query=query, key=key)
 
 
 @mask_class(leaves=("length",))
@@ -108,7 +110,7 @@ class Prefix(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Prefix":
         """The prefix of one example of `*B`."""
-        return Prefix(one(self.length, index, batch, 0))
+        return dataclasses.replace(self, length=one(self.length, index, batch, 0))
 
 
 def check_length(name: str, length: Any) -> None:

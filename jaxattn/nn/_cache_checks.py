@@ -59,9 +59,9 @@ def window_fits(mask: Any, length: int) -> None:
 
 def reach(mask: Any) -> int | None:
     """How many tokens back a mask looks, the query's own included; None for no limit known."""
-    if isinstance(mask, SlidingWindow):
+    if type(mask) is SlidingWindow:
         return None if mask.left is None else mask.left + 1
-    if isinstance(mask, And):
+    if type(mask) is And:
         sides = [seen for side in mask.children() if (seen := reach(side)) is not None]
         return min(sides, default=None)
     return None
