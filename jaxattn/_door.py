@@ -111,7 +111,7 @@ def enter(
         query_positions=query_positions,
         key_positions=key_positions,
         query_offset=offset,
-        precision=tuple(precision) if isinstance(precision, list) else precision,
+        precision=precision,
     )
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from . import calculus, oracle
 from .check import Check
 from .compare import Measurement, compare, compare_all, worst
 from .derivatives import inner
 from .problem import Problem
+from .small import small_problem
 from .subject import Subject, run_on
 from .tolerances import DERIVATIVE, SUM
 
@@ -79,6 +87,48 @@ def mixed_second(subject: Subject, given: Problem) -> Measurement:
     )
 
 
+def _hessian_in_scan(attend: Any, x: Any, dx: Any) -> Any:
+    def energy(queries: Any, *memory: Any) -> Any:
+        def add(total: Any, query: Any) -> tuple[Any, None]:
+            out = attend(query, *memory)
+            return total + calculus.inner(out, out) / 2, None
+
+        return jax.lax.scan(add, jnp.zeros((), queries.dtype), queries)[0]
+
+    gradient = jax.grad(energy, (0, 1, 2))
+    reverse = jax.grad(lambda *x: calculus.inner(gradient(*x), dx), (0, 1, 2))
+    return jax.jvp(gradient, x, dx)[1], reverse(*x)
+
+
+def hessian_in_scan(subject: Subject, given: Problem) -> Measurement:
+    """The Hessian of Σ |out|² / 2, which jax.lax.scan sums over two queries, times a direction.
+
+    9e3 u: cancelling sums. Some versions of JAX differentiate the code of a custom rule there, in
+    place of the rule.
+
+    H u through scan. Kills second_order_dropped.
+    """
+    small = small_problem(given)
+    queries = np.stack([small.query, small.second_tangent[0]])
+    moves = np.stack([small.tangent[0], small.query])
+    dx = (moves, *small.tangent[1:])
+
+    got = run_on(subject, _hessian_in_scan, replace(small, query=queries), dx)
+    each = []
+    for query, move in zip(queries, moves, strict=True):
+        at, direction = oracle.softmax((query, *small.x[1:]), small.mask), (move, *dx[1:])
+        curved = oracle.hessian(at, direction, at.out)
+        straight = oracle.adjoint(at, oracle.tangent(at, direction)[0])
+        each.append([a + b for a, b in zip(curved, straight, strict=True)])
+    query, key, value = zip(*each, strict=True)
+    expected = (np.stack(query), sum(key), sum(value))
+    names = ("fwd∘rev in scan", "rev∘rev in scan")
+    return worst(
+        compare_all(name, parts, expected, small, DERIVATIVE)
+        for name, parts in zip(names, got, strict=True)
+    )
+
+
 CHECKS = (
     Check(
         hessian_oracle,
@@ -109,5 +159,13 @@ CHECKS = (
         "weights_frozen_in_tangent",
         ("second_order", "jvp"),
         once=True,
+    ),
+    Check(
+        hessian_in_scan,
+        "H u through scan",
+        "second_order_dropped",
+        ("second_order", "vjp"),
+        once=True,
+        quick=False,
     ),
 )
