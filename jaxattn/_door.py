@@ -207,12 +207,12 @@ def pair_array(
             f"got {x.ndim} axes, shape {list(x.shape)}; insert axes of 1 where it repeats: "
             f"{name}[:, None] makes [B, T, S] into [B, 1, T, S]"
         )
-    x = jnp.expand_dims(x, tuple(range(len(allowed) - x.ndim)))
+    given, x = x.shape, jnp.expand_dims(x, tuple(range(len(allowed) - x.ndim)))
     if not all(size in sizes for size, sizes in zip(x.shape, allowed, strict=True)):
         expected = [*batch, heads[1], rows[1], columns[1]]
         raise ValueError(
             f"{name} must broadcast to [*B, N, T, S] = {expected}, each axis its size or 1 (heads "
-            f"also K = {heads[-1]}), got shape {list(x.shape)}; an array over tokens of one side "
+            f"also K = {heads[-1]}), got shape {list(given)}; an array over tokens of one side "
             "needs the other axis as 1: [*B, 1, 1, S] for keys"
         )
     return x

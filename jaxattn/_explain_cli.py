@@ -74,4 +74,7 @@ def evaluated(text: str) -> Any:
         return eval(text, {**vars(masks), "jnp": jnp})
     except Exception as error:
         kind = type(error).__name__
-        raise ValueError(f"--mask {text!r} cannot be evaluated: {kind}: {error}") from None
+        raise ValueError(
+            f"--mask {text!r} cannot be evaluated: {kind}: {error}; masks are "
+            + ", ".join(name for name in masks.__all__ if name[0].isupper())
+        ) from None

@@ -3,7 +3,7 @@
 Letters: see `jaxattn._typing`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,12 @@ def _weighted(weight: Array, out: Array) -> Array:
     return weight * jnp.where(weight == 0, 0, out)
 
 
-def _check(part: Partial, name: str) -> Partial:
+def _check(part: Any, name: str) -> Partial:
+    if not isinstance(part, Partial):
+        raise TypeError(
+            f"{name} must be a Partial(out, lse), as partial_attention returns it, got "
+            f"{type(part).__name__}"
+        )
     out = _validate.floating(f"{name}.out", part.out, "[*B, T, N, Hv]")
     lse = _validate.floating(f"{name}.lse", part.lse, "[*B, T, N]")
     _validate.same_dtype(**{f"{name}.out": out, f"{name}.lse": lse})

@@ -130,7 +130,11 @@ BAD = {
     "mask of the wrong shape": (
         lambda: masked(np.ones((5, 6), bool)),
         ValueError,
-        ["mask must broadcast to [*B, N, T, S] = [2, 4, 5, 7]", "[1, 1, 5, 6]", "[*B, 1, 1, S]"],
+        [
+            "mask must broadcast to [*B, N, T, S] = [2, 4, 5, 7]",
+            "got shape [5, 6]",
+            "[*B, 1, 1, S]",
+        ],
     ),
     "bias of rank 3": (
         lambda: attention(bias=zeros(2, 5, 7)),
@@ -436,6 +440,11 @@ BAD = {
         ["S must agree", "weights has S = 7, value has S = 6"],
     ),
     # merge
+    "merge of a part and a number": (
+        lambda: merge(jaxattn.Partial(zeros(5, 4, 3), zeros(5, 4)), 1),
+        TypeError,
+        ["right must be a Partial(out, lse)", "partial_attention", "int"],
+    ),
     "lse without its axes": (
         lambda: merge(*[jaxattn.Partial(zeros(5, 4, 3), zeros(5))] * 2),
         ValueError,

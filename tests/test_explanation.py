@@ -108,6 +108,7 @@ def test_the_command(capsys):
         (["--length", "4", "--mask", "1/0"], "--mask '1/0' cannot be evaluated: ZeroDivisionError"),
         (["--length", "4", "--mask", "Causal.foo"], "--mask 'Causal.foo' cannot be evaluated"),
         (["--length", "4", "--mask", "Nothing()"], "'Nothing' is not defined"),
+        (["--length", "4", "--mask", "Causl()"], "masks are And, BigBird, Block, Causal, Dense"),
         (["--length", "4", "--mask", "Causal("], "SyntaxError"),
     ],
 )
