@@ -15,8 +15,9 @@ from jaxattn import _door
 from jaxattn._door import Inputs
 from jaxattn._precision import accumulator
 from jaxattn.dispatch import IMPLEMENTATIONS, Implementation, attention, choose
+from jaxattn.masks._tiles import Tiles
 from jaxattn.plan import default_plan
-from jaxattn.tiles import EMPTY, FULL, MIXED, Plan, classify, position_blocks
+from jaxattn.tiles import FULL, MIXED, Plan, classify, position_blocks, visits
 
 SIGNATURE = inspect.signature(attention)
 
@@ -179,9 +180,10 @@ def count_tiles(inputs: Inputs) -> TileCount | None:
         possible, certain = (np.asarray(x) for x in tiles)
     except jax.errors.TracerArrayConversionError:
         return None
-    kinds = np.where(possible, np.where(certain, FULL, MIXED), EMPTY)
-    counts = (int((kinds == kind).sum()) for kind in (EMPTY, MIXED, FULL))
-    return TileCount(plan.rows, plan.columns, *counts)
+    found = visits(Tiles(possible, certain), plan.looped)
+    mixed, full = (int((found.kind == kind).sum()) for kind in (MIXED, FULL))
+    empty = found.kind.shape[0] * found.kind.shape[1] * found.count - mixed - full
+    return TileCount(plan.rows, plan.columns, empty, mixed, full)
 
 
 def amount(x: float | None, unit: str) -> str:

@@ -81,7 +81,7 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
             row,
             per_step(found.block, leads, key_heads),
             per_step(found.kind, leads, key_heads),
-            steps_of(plan, inputs, scaled_query(inputs)),
+            steps_of(plan, inputs, scaled_query(plan, inputs)),
         ),
     )
 
@@ -89,15 +89,18 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
 def narrow(found: Visits) -> bool:
     """Whether each step visits neighbours alone, and few: as many keys serve all its visits."""
     block, kind = found.block, found.kind
-    if not isinstance(block, np.ndarray) or 2 * block.shape[-1] > found.count:
+    if not isinstance(block, np.ndarray) or not 0 < 2 * block.shape[-1] <= found.count:
         return False
     first = np.minimum(block[..., :1], found.count - block.shape[-1])
     return bool(np.all((kind == EMPTY) | (block - first < block.shape[-1])))
 
 
-def scaled_query(inputs: Inputs) -> Array:
-    """`σ q_i` where that loses nothing: T·H products in place of T·S; else the query itself."""
-    if inputs.query.dtype != accumulator(inputs.query.dtype):
+def scaled_query(plan: Plan, inputs: Inputs) -> Array:
+    """`σ q_i` where that loses nothing: T·H products in place of T·S; else the query itself.
+
+    What padding holds must not meet σ, whose derivative would be 0 times that.
+    """
+    if plan.padding or inputs.query.dtype != accumulator(inputs.query.dtype):
         return inputs.query
     return inputs.query * jnp.swapaxes(inputs.scale, -2, -3)
 
@@ -120,7 +123,7 @@ def example_axis(plan: Plan, x: Array) -> Array:
 def per_step(x: Any, leads: int, key_heads: int) -> Any:
     """`[E, query blocks, visits]` for every step: `[steps, visits]`."""
     numpy = np if isinstance(x, np.ndarray) and isinstance(leads, int) else jnp
-    if x.shape[0] > 1:
+    if x.shape[0] != 1:
         x = numpy.repeat(x, key_heads, axis=0)
     return numpy.broadcast_to(x, (leads, *x.shape[1:])).reshape(leads * x.shape[1], x.shape[-1])
 

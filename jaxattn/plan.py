@@ -4,6 +4,7 @@ Letters: see `jaxattn._typing`.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +30,10 @@ def default_plan(inputs: Inputs) -> Plan:
     sizes = [(ROWS, COLUMNS), (ROWS // 2, COLUMNS), (ROWS // 2, COLUMNS // 2)]
     blocks = [(block_size(queries, min(r, most)), block_size(keys, c)) for r, c in sizes if r * c]
     rows, columns = min(blocks, key=lambda block: work(inputs, *block)) if looped else blocks[0]
-    wide = columns
-    if looped and heads == key_heads and not selects(inputs):
-        wide = block_size(keys, 2 * COLUMNS)
-    return Plan(rows, columns, wide, looped, padding)
+    wide = block_size(keys, 2 * COLUMNS)
+    if not (looped and heads == key_heads and isinstance(keys, int) and keys % wide == 0):
+        wide = columns
+    return Plan(rows, columns, columns if selects(inputs) else wide, looped, padding)
 
 
 def work(inputs: Inputs, rows: int, columns: int) -> int:
@@ -57,23 +58,37 @@ def selects(inputs: Inputs) -> bool:
 
 
 def block_size(size: int, most: int) -> int:
-    """The largest block up to `most` that divides `size` and is not tiny; `most` if none does."""
-    if not isinstance(size, int) or size > most:
-        whole = [b for b in range(most, most // 2, -1) if isinstance(size, int) and size % b == 0]
-        return whole[0] if whole else most
-    return max(size, 1)
+    """The largest block up to `most` that divides `size` and is not tiny; else an even share."""
+    if not isinstance(size, int):
+        return most
+    if size <= most:
+        return max(size, 1)
+    whole = [b for b in range(most, most // 2, -1) if size % b == 0]
+    share = block_count(size, block_count(size, most))
+    return whole[0] if whole else min(most, 16 * block_count(share, 16))
 
 
 def loopable(inputs: Inputs) -> bool:
     """Whether one example and key head can be seen without the others."""
-    bias = inputs.bias_function
-    if jax.default_backend() != "cpu" or is_sharded(inputs):
+    mask, bias, batch = inputs.mask, inputs.bias_function, inputs.batch
+    if jax.default_backend() != "cpu" or is_sharded(inputs) or inputs.score_mod is not None:
         return False
-    if inputs.score_mod is not None or not (bias is None or isinstance(bias, Bias)):
+    if mask is not None and not one_example(lambda i: mask.example(i, batch), (1,)):
         return False
-    if inputs.mask is None:
+    if bias is None:
         return True
-    mask, batch = inputs.mask, inputs.batch
-    one = (jax.ShapeDtypeStruct((1, 1, 1), jnp.int32),) * 2
-    seen = jax.eval_shape(lambda i, j: mask.example(jnp.int32(0), batch)(i, j), *one)
-    return math.prod(seen.shape) == 1
+    if not isinstance(bias, Bias):
+        return False
+    *_, heads, key_heads = inputs.sizes
+    group = heads // key_heads
+    cut = key_heads == 1 or type(bias).heads is not Bias.heads
+    return one_example(
+        lambda i: bias.example(i, batch).heads(i, group), (1, group) if cut else (1,)
+    )
+
+
+def one_example(of: Any, heads: tuple[int, ...]) -> bool:
+    """Whether `of(0)`, a function of positions, gives a pair one number, or one for each head."""
+    pair = (jax.ShapeDtypeStruct((1, 1, 1), jnp.int32),) * 2
+    *lead, rows, columns = jax.eval_shape(lambda i, j: of(jnp.int32(0))(i, j), *pair).shape
+    return len(lead) <= 1 and math.prod(lead) in heads and rows == columns == 1

@@ -233,7 +233,7 @@ def pair_rows(layout: Layout, x: Array | None, index: Index) -> Array | None:
         return for_query_heads(shifted(piece, -2, start - begin, x.shape[-2]), heads, key_heads)
     example, group = index.lead // key_heads, index.lead % key_heads
     places = jnp.unravel_index(example, inputs.batch) if inputs.batch else ()
-    starts = [jnp.where(size > 1, place, 0) for size, place in zip(x.shape, places, strict=False)]
+    starts = [0 if size == 1 else place for size, place in zip(x.shape, places, strict=False)]
     count = heads // key_heads if x.shape[-3] == heads else 1
     starts += [group * count if x.shape[-3] > 1 else 0, begin, 0]
     sizes = [1] * len(places) + [count, rows, x.shape[-1]]

@@ -51,9 +51,11 @@ def score_tile(step: Step, tile: Tile, mixed: bool) -> Scored:
 
 
 def scaled_scores(query: Array, key: Array, step: Step, wide: jnp.dtype) -> Array:
-    """`σ Q Kᵀ`; a query as wide as the sums has been scaled by σ already."""
-    scores = score_products(query, key, step, wide)
-    return scores if query.dtype == wide else step.inputs.scale * scores
+    """`σ Q Kᵀ`; a query as wide as the sums is scaled first, or has been: see `scaled_query`."""
+    if query.dtype != wide:
+        return step.inputs.scale * score_products(query, key, step, wide)
+    query = query * step.inputs.scale if step.padding else query
+    return score_products(query, key, step, wide)
 
 
 def modified(

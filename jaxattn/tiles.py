@@ -82,7 +82,15 @@ def classify(inputs: Inputs, queries: Blocks, keys: Blocks) -> Tiles:
         tiles = Tiles(tiles.possible & said.possible, tiles.certain & said.certain)
     if not (inputs.pairs is None and inputs.bias is None and inputs.bias_function is None):
         tiles = Tiles(tiles.possible, tiles.certain & False)
-    return tiles
+    return Tiles(*(over_examples(x, inputs.batch) for x in tiles))
+
+
+def over_examples(x: Any, batch: tuple[int, ...]) -> Any:
+    """Tiles of every example, unless all are alike: batch axes of 1 beside others are repeated."""
+    if math.prod(x.shape[:-2]) == 1:
+        return x
+    numpy = np if isinstance(x, np.ndarray) else jnp
+    return numpy.broadcast_to(x, (*batch, *x.shape[-2:]))
 
 
 def ever_possible(mask: Mask | None, queries: Blocks, keys: Blocks) -> np.ndarray | None:

@@ -1,6 +1,5 @@
 """Attention with linear biases."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ from jaxattn import _validate
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array, Float
 from jaxattn.biases._base import Bias
-from jaxattn.masks._base import mask_class, with_rank
+from jaxattn.masks._base import changed, mask_class, with_rank
 
 
 @mask_class(leaves=("slopes",))
@@ -68,7 +67,7 @@ class ALiBi(Bias):
     def heads(self, first: Any, count: int) -> "ALiBi":
         """The slopes of these heads."""
         slopes = jax.lax.dynamic_slice_in_dim(self.slopes, first, count)
-        return dataclasses.replace(self, slopes=slopes)
+        return changed(self, slopes=slopes)
 
 
 def alibi_slopes(heads: int) -> Float[Array, "N"]:

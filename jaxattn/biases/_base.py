@@ -3,11 +3,16 @@
 from typing import Any
 
 from jaxattn._typing import Array, Float
-from jaxattn.masks._base import describe
+from jaxattn.masks._base import describe, forget
 
 
 class Bias:
     """A floating function of query and key positions. See `jaxattn.biases`."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with another `__call__` says anew how it is cut into examples and heads."""
+        super().__init_subclass__(**options)
+        forget(cls, Bias, ("example", "heads"))
 
     def __call__(self, query_positions: Any, key_positions: Any) -> Float[Array, "*B N T S"]:
         """What is added to the scores of these queries for these keys."""

@@ -1,6 +1,5 @@
 """A bias that is an array."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ from jaxattn import _validate
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array, Float
 from jaxattn.biases._base import Bias
-from jaxattn.masks._base import mask_class, with_rank
+from jaxattn.masks._base import changed, mask_class, with_rank
 from jaxattn.masks._lookup import check_pairs, one, pair_entries
 
 
@@ -59,11 +58,11 @@ class Dense(Bias):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Dense":
         """The array of one example of `*B`."""
-        return dataclasses.replace(self, array=one(self.array, index, batch, 3))
+        return changed(self, array=one(self.array, index, batch, 3))
 
     def heads(self, first: Any, count: int) -> "Dense":
         """The array of these heads."""
         if self.array.ndim == 2 or self.array.shape[-3] == 1:
             return self
         array = jax.lax.dynamic_slice_in_dim(self.array, first, count, axis=-3)
-        return dataclasses.replace(self, array=array)
+        return changed(self, array=array)

@@ -11,7 +11,7 @@ from jaxattn import _validate
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array, Float
 from jaxattn.biases._base import Bias
-from jaxattn.masks._base import mask_class
+from jaxattn.masks._base import changed, mask_class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,4 +160,4 @@ class RelativePosition(Bias):
     def heads(self, first: Any, count: int) -> "RelativePosition":
         """The table's rows of these heads."""
         table = jax.lax.dynamic_slice_in_dim(self.table, first, count)
-        return dataclasses.replace(self, table=table)
+        return changed(self, table=table)

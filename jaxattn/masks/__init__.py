@@ -14,8 +14,8 @@ pytrees (arrays inside are leaves), are drawn as an array by `mask.dense(T, S)` 
 
 Each knows which tiles of the score matrix are empty, mixed or full, without looking at the pairs:
 what is empty is never computed, and what is full is never masked. `Dense` and `Predicate` cannot
-know; every tile of theirs is mixed. So it is with a `Mask` of your own that defines `__call__` alone,
-on top of one of these too: nothing that these know of themselves is inherited with it.
+know; every tile of theirs is mixed. So it is with a `Mask` of your own that defines `__call__`
+alone, on top of one of these too: nothing that these know of themselves is inherited with it.
 
 Example:
   >>> from jaxattn.masks import Causal, SlidingWindow

@@ -1,5 +1,6 @@
 """What every mask is: a predicate on positions that composes, reads and draws itself."""
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, dataclass_transform
@@ -11,6 +12,7 @@ from jaxattn._typing import Array, Bool, Int
 from jaxattn.masks._tiles import Blocks, Tiles, unknown
 
 MaskClass = TypeVar("MaskClass", bound=type)
+Part = TypeVar("Part")
 
 
 @dataclass_transform(frozen_default=True)
@@ -26,6 +28,25 @@ def mask_class(
     return decorate
 
 
+def changed(part: Part, **fields: Any) -> Part:
+    """A copy of the same class with these fields; a constructor may take others."""
+    copied = copy.copy(part)
+    for name, field in fields.items():
+        object.__setattr__(copied, name, field)
+    return copied
+
+
+def forget(cls: type, base: type, names: tuple[str, ...]) -> None:
+    """Give cls the base's attributes where its own belong to another `__call__` than it has."""
+
+    def place(name: str) -> int:
+        return next(i for i, parent in enumerate(cls.__mro__) if name in vars(parent))
+
+    for name in names:
+        if place(name) > place("__call__"):
+            setattr(cls, name, vars(base)[name])
+
+
 class Mask:
     """A boolean function of query and key positions. See `jaxattn.masks`."""
 
@@ -35,9 +56,7 @@ class Mask:
     def __init_subclass__(cls, **options: Any) -> None:
         """A class with another `__call__` says anew what is known of it, or nothing is."""
         super().__init_subclass__(**options)
-        if "__call__" in vars(cls):
-            for name in {"tiles", "reflexive"} - vars(cls).keys():
-                setattr(cls, name, getattr(Mask, name))
+        forget(cls, Mask, ("tiles", "reflexive", "example"))
 
     def __call__(
         self, query_positions: Int[Array, "*B T 1"], key_positions: Int[Array, "*B 1 S"]
@@ -126,7 +145,7 @@ class And(Mask):
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """Both sides for one example."""
         left, right = (side.example(index, batch) for side in self.children())
-        return dataclasses.replace(self, left=left, right=right)
+        return changed(self, left=left, right=right)
 
     def children(self) -> tuple[Mask, ...]:
         """Both sides."""
@@ -161,7 +180,7 @@ class Or(Mask):
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """Both sides for one example."""
         left, right = (side.example(index, batch) for side in self.children())
-        return dataclasses.replace(self, left=left, right=right)
+        return changed(self, left=left, right=right)
 
     def children(self) -> tuple[Mask, ...]:
         """Both sides."""
@@ -189,7 +208,7 @@ class Not(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> Mask:
         """The inner mask for one example."""
-        return dataclasses.replace(self, inner=self.inner.example(index, batch))
+        return changed(self, inner=self.inner.example(index, batch))
 
     def children(self) -> tuple[Mask, ...]:
         """The mask that is turned around."""

@@ -1,13 +1,12 @@
 """Masks that hold a table, looked up by position: segment numbers, a whole array."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 
 from jaxattn import _validate
 from jaxattn._typing import Array, Bool, Int
-from jaxattn.masks._base import Mask, mask_class
+from jaxattn.masks._base import Mask, changed, mask_class
 from jaxattn.masks._lookup import (
     check_batch,
     check_cover,
@@ -84,7 +83,7 @@ class Segments(Mask):
         """The ids of one example of `*B`."""
         key_ids = None if self.key_ids is None else one(self.key_ids, index, batch, 1)
         query_ids = one(self.query_ids, index, batch, 1)
-        return dataclasses.replace(self, query_ids=query_ids, key_ids=key_ids)
+        return changed(self, query_ids=query_ids, key_ids=key_ids)
 
 
 @mask_class(leaves=("array",))
@@ -121,4 +120,4 @@ class Dense(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Dense":
         """The array of one example of `*B`."""
-        return dataclasses.replace(self, array=one(self.array, index, batch, 3))
+        return changed(self, array=one(self.array, index, batch, 3))

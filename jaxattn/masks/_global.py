@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxattn import _validate
 from jaxattn._typing import Array, Int
-from jaxattn.masks._base import Mask, with_rank
+from jaxattn.masks._base import Mask, changed, with_rank
 from jaxattn.masks._lookup import check_batch, check_integers, one
 from jaxattn.masks._tiles import LARGEST, Blocks, Tiles, columns, rows
 
@@ -71,7 +71,7 @@ class Global(Mask):
         """The tokens of one example of `*B`."""
         if isinstance(self.tokens, tuple):
             return self
-        return type(self)(one(self.tokens, index, batch, 1))
+        return changed(self, tokens=one(self.tokens, index, batch, 1))
 
     def __repr__(self) -> str:
         shown = self.tokens

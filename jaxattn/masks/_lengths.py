@@ -1,13 +1,12 @@
 """Masks that end somewhere: padding, and the prefix that everybody sees."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 
 from jaxattn._precision import check_int32
 from jaxattn._typing import Array, Int
-from jaxattn.masks._base import Mask, mask_class, with_rank
+from jaxattn.masks._base import Mask, changed, mask_class, with_rank
 from jaxattn.masks._lookup import check_batch, check_integers, one, per_block, per_example
 from jaxattn.masks._tiles import Blocks, Tiles, columns, everywhere, rows
 
@@ -66,7 +65,7 @@ class Lengths(Mask):
     def example(self, index: Any, batch: tuple[int, ...]) -> "Lengths":
         """The lengths of one example of `*B`."""
         query, key = (one(x, index, batch, 0) for x in (self.query, self.key))
-        return dataclasses.replace(self, query=query, key=key)
+        return changed(self, query=query, key=key)
 
 
 @mask_class(leaves=("length",))
@@ -110,7 +109,7 @@ class Prefix(Mask):
 
     def example(self, index: Any, batch: tuple[int, ...]) -> "Prefix":
         """The prefix of one example of `*B`."""
-        return dataclasses.replace(self, length=one(self.length, index, batch, 0))
+        return changed(self, length=one(self.length, index, batch, 0))
 
 
 def check_length(name: str, length: Any) -> None:
