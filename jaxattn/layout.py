@@ -16,7 +16,6 @@ from jaxattn._door import Inputs
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.tiles import (
-    EMPTY,
     Plan,
     Visits,
     block_count,
@@ -88,11 +87,11 @@ def arrange(plan: Plan, inputs: Inputs) -> Layout:
 
 def narrow(found: Visits) -> bool:
     """Whether each step visits neighbours alone, and few: as many keys serve all its visits."""
-    block, kind = found.block, found.kind
-    if not isinstance(block, np.ndarray) or not 0 < 2 * block.shape[-1] <= found.count:
+    block, listed = found.block, found.listed
+    if listed is None or not 0 < 2 * block.shape[-1] <= found.count:
         return False
     first = np.minimum(block[..., :1], found.count - block.shape[-1])
-    return bool(np.all((kind == EMPTY) | (block - first < block.shape[-1])))
+    return bool(np.all(~listed | (block - first < block.shape[-1])))
 
 
 def scaled_query(plan: Plan, inputs: Inputs) -> Array:

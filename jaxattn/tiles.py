@@ -35,14 +35,15 @@ class Visits(NamedTuple):
     """Which key blocks a query block visits, and what kind of tile each is.
 
     `block` and `kind` are int32 `[E, query blocks, visits]` with E = 1 or the number of examples;
-    NumPy where known before the program is compiled. `kinds` are those that can occur, and `count`
-    is the number of key blocks.
+    NumPy where known before the program is compiled. `kinds` are those that can occur, `count` is
+    the number of key blocks, and `listed` says in NumPy which visits may do anything at all.
     """
 
     block: Any
     kind: Any
     kinds: tuple[int, ...]
     count: int
+    listed: np.ndarray | None = None
 
 
 def block_count(size: int, block: int) -> int:
@@ -123,12 +124,13 @@ def visits(tiles: Tiles, looped: bool, ever: np.ndarray | None = None) -> Visits
         kind = numpy.where(low == high, low, MIXED)
     if static:
         return _listed(np.asarray(kind))
+    kinds, count = (EMPTY, MIXED, FULL), kind.shape[-1]
     if ever is None:
-        block = jnp.broadcast_to(jnp.arange(kind.shape[-1], dtype=jnp.int32), kind.shape[-2:])[None]
-    else:
-        block = jnp.asarray(_listed(ever[None].astype(np.int32)).block)
-        kind = jnp.take_along_axis(kind, block, axis=-1)
-    return Visits(block, kind.astype(jnp.int32), (EMPTY, MIXED, FULL), kind.shape[-1])
+        block = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), kind.shape[-2:])[None]
+        return Visits(block, kind.astype(jnp.int32), kinds, count)
+    few = _listed(ever[None].astype(np.int32))
+    kind = jnp.take_along_axis(kind, jnp.asarray(few.block), axis=-1)
+    return Visits(few.block, kind.astype(jnp.int32), kinds, count, few.listed)
 
 
 def _listed(kind: np.ndarray) -> Visits:
@@ -138,7 +140,7 @@ def _listed(kind: np.ndarray) -> Visits:
     most = int((kind != EMPTY).sum(axis=-1).max(initial=0))
     block = order[..., :most].astype(np.int32)
     kind = np.take_along_axis(kind, block, axis=-1).astype(np.int32)
-    return Visits(block, kind, tuple(int(k) for k in np.unique(kind)), count)
+    return Visits(block, kind, tuple(int(k) for k in np.unique(kind)), count, kind != EMPTY)
 
 
 def take_block(x: Array, axis: int, start: Any, size: int) -> Array:
