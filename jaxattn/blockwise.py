@@ -28,7 +28,7 @@ from jaxattn._precision import accumulator
 from jaxattn._typing import Array
 from jaxattn.biases import Bias
 from jaxattn.dense import dense_attention
-from jaxattn.layout import arrange, restore, steps_of, unpacked
+from jaxattn.layout import Layout, arrange, chosen_rows, restore, steps_of, together, unpacked
 from jaxattn.partial import Partial
 from jaxattn.plan import default_plan
 from jaxattn.products import products, split_products, turned_back, turned_like
@@ -113,13 +113,17 @@ def attend(plan: Plan, structure: Structure, leaves: list[Array]) -> Attended:
     may take the code for the rule.
     """
     inputs = structure.unflatten(leaves)
-    layout = arrange(plan._replace(columns=plan.wide), inputs)
+    layouts = arrange(plan._replace(columns=plan.wide), inputs)
 
-    @recomputed
-    def step(_: None, index: Any) -> tuple[None, tuple[Array, ...]]:
-        return None, online_softmax(view(layout, index, picked=False))
+    def values(layout: Layout) -> tuple[Array, ...]:
+        @recomputed
+        def step(_: None, index: Any) -> tuple[None, tuple[Array, ...]]:
+            return None, online_softmax(view(layout, index, picked=False))
 
-    _, (out, *parts) = jax.lax.scan(step, None, layout.steps)
+        return jax.lax.scan(step, None, layout.steps)[1]
+
+    found = zip(*map(values, layouts), strict=True)
+    out, *parts = (together(layouts, list(x)) for x in found)
     return Attended(restore(plan, inputs, out), *(restore(plan, inputs, x)[..., 0] for x in parts))
 
 
@@ -158,18 +162,23 @@ def is_zero(tangent: Any) -> bool:
 
 def surrogate(plan: Plan, inputs: Inputs, found: Attended) -> Partial:
     """`g(inputs; out, lse)`: both sums over tiles, with the weights recomputed from lse."""
-    layout = arrange(plan, inputs)
+    layouts = arrange(plan, inputs)
     fixed = (found.out, found.log_total[..., None], jax.lax.stop_gradient(found.shift)[..., None])
     fixed = tuple(steps_of(plan, inputs, x) for x in fixed)
 
-    @recomputed
-    def step(_: None, xs: Any) -> tuple[None, tuple[Array, Array]]:
-        index, *results = xs
-        out, log_total, shift = (unpacked(plan, x) for x in results)
-        total, summed = weighted_sums(view(layout, index), finite_or_zero(log_total), shift)
-        return None, (summed - total * out, total)
+    def sums(layout: Layout) -> tuple[Array, Array]:
+        @recomputed
+        def step(_: None, xs: Any) -> tuple[None, tuple[Array, Array]]:
+            index, *results = xs
+            out, log_total, shift = (unpacked(plan, x) for x in results)
+            total, summed = weighted_sums(view(layout, index), finite_or_zero(log_total), shift)
+            return None, (summed - total * out, total)
 
-    _, (g_out, g_lse) = jax.lax.scan(step, None, (layout.steps, *fixed))
+        here = (chosen_rows(plan, inputs, x, layout.rows) for x in fixed)
+        return jax.lax.scan(step, None, (layout.steps, *here))[1]
+
+    parts = zip(*map(sums, layouts), strict=True)
+    g_out, g_lse = (together(layouts, list(x)) for x in parts)
     return Partial(restore(plan, inputs, g_out), restore(plan, inputs, g_lse)[..., 0])
 
 
@@ -253,9 +262,9 @@ def over_tiles(step: Step, visit: Any, carry: Any) -> Any:
     ]
 
     @recomputed
-    def body(carry: Any, xs: tuple[Array, Array]) -> tuple[Any, None]:
-        block, kind = xs
-        tile = step.tile(block)
+    def body(carry: Any, xs: tuple[Array, Array, Array]) -> tuple[Any, None]:
+        block, kind, place = xs
+        tile = step.tile(block, place)
         if len(branches) == 1:
             return branches[0](carry, tile), None
         which = sum(jnp.where(kind > k, 1, 0) for k in step.kinds[:-1])
@@ -263,4 +272,4 @@ def over_tiles(step: Step, visit: Any, carry: Any) -> Any:
 
     if not step.kinds:
         return carry
-    return jax.lax.scan(body, carry, (step.block, step.kind))[0]
+    return jax.lax.scan(body, carry, (step.block, step.kind, step.place))[0]

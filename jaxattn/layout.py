@@ -15,6 +15,7 @@ import numpy as np
 from jaxattn._door import Inputs
 from jaxattn._precision import accumulator
 from jaxattn._typing import Array
+from jaxattn.spans import Spans, alike, only, spans
 from jaxattn.tiles import (
     Plan,
     Visits,
@@ -28,17 +29,27 @@ from jaxattn.tiles import (
 
 
 class Index(NamedTuple):
-    """Where a step stands: example and key head (`lead`), query block, visits; and its query."""
+    """Where a step stands: example and key head (`lead`), query block, visits; and its query.
+
+    `first` is the block at which the near keys of the step begin, and `place` the place of each
+    visit among its keys: see `Spans`; None where a step has all keys.
+    """
 
     lead: Any
     row: Any
     block: Any
     kind: Any
+    first: Any
+    place: Any
     query: Array
 
 
 class Layout(NamedTuple):
-    """All inputs in steps. `key` and `value` are `[leads, S, .]`, or `[*B, K, S, .]`, in blocks."""
+    """The inputs of some query blocks, `rows`, or of all (None), in steps.
+
+    `key` and `value` are `[leads, S, .]`, or `[*B, K, S, .]`, in blocks; `far` has those of a few
+    blocks, where each step needs but these and some neighbours of its own (`near`).
+    """
 
     plan: Plan
     inputs: Inputs
@@ -47,51 +58,109 @@ class Layout(NamedTuple):
     row_positions: Any
     column_positions: Any
     kinds: tuple[int, ...]
-    narrow: bool
+    rows: np.ndarray | None
+    far: tuple[Array, Array] | None
+    near: int
     steps: Index
 
 
-def arrange(plan: Plan, inputs: Inputs) -> Layout:
-    """Cut the inputs into steps, and find out which tiles each has to visit."""
-    queries, keys, _, key_heads = inputs.sizes
+def arrange(plan: Plan, inputs: Inputs) -> list[Layout]:
+    """Cut the inputs into steps, and find out which tiles each has to visit.
+
+    Query blocks that visit many more tiles than most are steps of their own kind.
+    """
+    queries, keys, *_ = inputs.sizes
     rank = len(inputs.batch)
     rows = position_blocks(inputs.query_positions, queries, inputs.query_offset, plan.rows, rank)
     columns = position_blocks(inputs.key_positions, keys, 0, plan.columns, rank)
     ever = ever_possible(inputs.mask, rows, columns)
     found = visits(classify(inputs, rows, columns), plan.looped, ever)
     padded = block_count(keys, plan.columns) * plan.columns
-    key, value = (pad_axis(heads_first(x), -2, padded) for x in (inputs.key, inputs.value))
+    key, value = (
+        lead_axis(plan, pad_axis(heads_first(x), -2, padded)) for x in (inputs.key, inputs.value)
+    )
+    query = steps_of(plan, inputs, scaled_query(plan, inputs))
+
+    def layout(rows_here: np.ndarray | None) -> Layout:
+        here = found if rows_here is None else only(found, rows_here)
+        near = spans(here) if plan.looped else None
+        return Layout(
+            plan=plan,
+            inputs=inputs,
+            key=key,
+            value=value,
+            row_positions=example_axis(plan, rows.positions),
+            column_positions=example_axis(plan, columns.positions),
+            kinds=here.kinds,
+            rows=rows_here,
+            far=None if near is None else blocks_of(plan, near.far, key, value),
+            near=0 if near is None else near.near,
+            steps=index(plan, inputs, here, near, rows_here, query),
+        )
+
+    return [layout(part) for part in (alike(found) if plan.looped else [None])]
+
+
+def index(
+    plan: Plan,
+    inputs: Inputs,
+    found: Visits,
+    near: Spans | None,
+    rows: np.ndarray | None,
+    query: Array,
+) -> Index:
+    """The steps of these query blocks, for every example and key head."""
+    queries, _, _, key_heads = inputs.sizes
     leads = math.prod(inputs.batch) * key_heads if plan.looped else 1
-    count = block_count(queries, plan.rows)
+    count = block_count(queries, plan.rows) if rows is None else len(rows)
     steps = leads * count
     number = np.arange(steps) if isinstance(steps, int) else jnp.arange(steps)
     lead, row = (x.astype(np.int32) for x in (number // count, number % count))
-    return Layout(
-        plan=plan,
-        inputs=inputs,
-        key=lead_axis(plan, key),
-        value=lead_axis(plan, value),
-        row_positions=example_axis(plan, rows.positions),
-        column_positions=example_axis(plan, columns.positions),
-        kinds=found.kinds,
-        narrow=plan.looped and narrow(found),
-        steps=Index(
-            lead,
-            row,
-            per_step(found.block, leads, key_heads),
-            per_step(found.kind, leads, key_heads),
-            steps_of(plan, inputs, scaled_query(plan, inputs)),
-        ),
+    return Index(
+        lead,
+        row if rows is None else rows[row].astype(np.int32),
+        per_step(found.block, leads, key_heads),
+        per_step(found.kind, leads, key_heads),
+        None if near is None else per_step(near.first, leads, key_heads)[:, 0],
+        None if near is None else per_step(near.place, leads, key_heads),
+        chosen_rows(plan, inputs, query, rows),
     )
 
 
-def narrow(found: Visits) -> bool:
-    """Whether each step visits neighbours alone, and few: as many keys serve all its visits."""
-    block, listed = found.block, found.listed
-    if listed is None or not 0 < 2 * block.shape[-1] <= found.count:
-        return False
-    first = np.minimum(block[..., :1], found.count - block.shape[-1])
-    return bool(np.all(~listed | (block - first < block.shape[-1])))
+def blocks_of(plan: Plan, blocks: np.ndarray, key: Array, value: Array) -> tuple[Array, Array]:
+    """Keys and values of these blocks."""
+
+    def pick_blocks(x: Array) -> Array:
+        size = plan.columns
+        pieces = [x[:, :0], *(x[:, block * size : (block + 1) * size] for block in blocks)]
+        return jnp.concatenate(pieces, axis=1)
+
+    return pick_blocks(key), pick_blocks(value)
+
+
+def chosen_rows(plan: Plan, inputs: Inputs, x: Array, rows: np.ndarray | None) -> Array:
+    """`[steps, ...]` for these query blocks alone, of every example and key head."""
+    if rows is None:
+        return x
+    count = block_count(inputs.sizes[0], plan.rows)
+    leads = x.shape[0] // count
+    x = x.reshape(leads, count, *x.shape[1:])
+    alone = rows[-1] - rows[0] + 1 == len(rows)
+    x = x[:, rows[0] : rows[-1] + 1] if alone else x[:, rows]
+    return x.reshape(leads * len(rows), *x.shape[2:])
+
+
+def together(layouts: list[Layout], parts: list[Array]) -> Array:
+    """The inverse of `chosen_rows` for all layouts: `[steps, ...]` in the order of query blocks."""
+    rows = [layout.rows for layout in layouts if layout.rows is not None]
+    if not rows:
+        return parts[0]
+    order = np.argsort(np.concatenate(rows))
+    leads = parts[0].shape[0] // len(rows[0])
+    split = [x.reshape(leads, len(r), *x.shape[1:]) for x, r in zip(parts, rows, strict=True)]
+    x = jnp.concatenate(split, axis=1)
+    x = x if np.all(np.diff(order) == 1) else x[:, order]
+    return x.reshape(leads * len(order), *x.shape[2:])
 
 
 def scaled_query(plan: Plan, inputs: Inputs) -> Array:

@@ -35,7 +35,7 @@ class Step:
     """One block of queries: its own `inputs` (batch axes `*b`), and which tiles it visits.
 
     `key` and `value` are `[*b, K, S, .]`; or, with a `lead`, all of the layout's `[leads, S, .]`;
-    or, with a `first` key, only as many from there on as are visited.
+    or those that are visited alone. `place` says where in them a visit's keys begin.
     """
 
     inputs: Inputs
@@ -51,17 +51,16 @@ class Step:
     kinds: tuple[int, ...]
     padding: bool
     lead: Array | None
-    first: Array | None
+    place: Array
 
     @property
     def groups(self) -> int:
         """Key heads of a step."""
         return self.key.shape[-3] if self.lead is None else 1
 
-    def tile(self, block: Array) -> Tile:
-        """The block of keys with this number."""
+    def tile(self, block: Array, place: Array) -> Tile:
+        """The block of keys with this number, and their place among the step's."""
         start = block * self.size
-        place = start if self.first is None else jnp.maximum(start - self.first, 0)
         key, value = (self.cut(x, place) for x in (self.key, self.value))
         columns = jnp.moveaxis(self.columns, -2, 0)
         positions = pick(columns, block)[..., None, None, :]
@@ -113,7 +112,10 @@ def view(layout: Layout, index: Index, picked: bool = True) -> Step:
     first = index.lead % key_heads * group if plan.looped else 0
     rows = jnp.moveaxis(jnp.asarray(pick(layout.row_positions, example)), -2, 0)
     query = unpacked(plan, index.query)
-    key, value, start = picked_keys(layout, index) if picked else (layout.key, layout.value, None)
+    place = index.block * plan.columns
+    key, value = layout.key, layout.value
+    if picked and plan.looped:
+        key, value, place = picked_keys(layout, index)
     return Step(
         inputs=local_inputs(layout, index, example, first),
         query=query,
@@ -128,27 +130,28 @@ def view(layout: Layout, index: Index, picked: bool = True) -> Step:
         kinds=layout.kinds,
         padding=plan.padding,
         lead=index.lead if plan.looped and not picked else None,
-        first=start,
+        place=place,
     )
 
 
-def picked_keys(layout: Layout, index: Index) -> tuple[Array, Array, Array | None]:
-    """Keys and values of one step, and where they start if they are those it visits alone.
+def picked_keys(layout: Layout, index: Index) -> tuple[Array, Array, Array]:
+    """Keys and values of one step, and the place of each visit among them.
 
     To pick a head copies all its keys for every block of queries, which grows as T² unless few
-    neighbours are visited. A derivative does better with them all the same, as it sums into as
-    many, and not into those of all heads.
+    are visited. A derivative does better with them all the same, as it sums into as many, and not
+    into those of all heads.
     """
-    plan, key, value = layout.plan, layout.key, layout.value
-    if not plan.looped:
-        return key, value, None
-    if not layout.narrow:
-        key, value = (pick(x, index.lead)[None] for x in (key, value))
-        return key, value, None
-    size = len(index.block) * plan.columns
-    start = jnp.minimum(index.block[0] * plan.columns, key.shape[-2] - size)
-    key, value = (span(x, index.lead, start, size) for x in (key, value))
-    return key, value, start
+    size, block = layout.plan.columns, index.block
+    if layout.far is None:
+        key, value = (pick(x, index.lead)[None] for x in (layout.key, layout.value))
+        return key, value, block * size
+    near = [
+        span(x, index.lead, index.first * size, layout.near * size)
+        for x in (layout.key, layout.value)
+    ]
+    far = [pick(x, index.lead)[None] for x in layout.far]
+    key, value = (jnp.concatenate(pair, axis=-2) for pair in zip(far, near, strict=True))
+    return key, value, index.place * size
 
 
 def span(x: Array, lead: Array, start: Array, size: int) -> Array:

@@ -12,7 +12,7 @@ import jaxattn
 from jaxattn import blockwise, plan
 from jaxattn.dispatch import with_sink
 from jaxattn.layout import arrange
-from jaxattn.masks import Block, Causal, Dilated, Segments, SlidingWindow
+from jaxattn.masks import Block, Causal, Dilated, Global, Segments, SlidingWindow
 from jaxattn.tiles import FULL, MIXED, classify, position_blocks, visits
 from tests import calls, features, jaxprs
 from tests.tolerances import error
@@ -184,33 +184,44 @@ def test_tiles_are_as_small_as_the_mask_rewards(mask, length, heads, want, monke
 
 
 @pytest.mark.parametrize(
-    ("mask", "narrow"),
+    ("mask", "few"),
     [
-        (SlidingWindow(15, 0), True),
-        (SlidingWindow(3, 9) & Segments(jnp.arange(128) // 50), True),  # of those known when run
-        (Segments(jnp.arange(128) // 50), False),
-        (Dilated(64), False),
-        (Causal(), False),
-        (None, False),
+        (SlidingWindow(15, 0), [True]),
+        (SlidingWindow(15, 0) | Global((0, 70)), [True, False]),  # two rows of tiles see all
+        (Causal() & (SlidingWindow(15, 0) | Global((0,))), [True]),
+        (SlidingWindow(3, 9) & Segments(jnp.arange(128) // 50), [True]),  # of those known when run
+        (Segments(jnp.arange(128) // 50), [False]),
+        (Dilated(64), [False]),
+        (Causal(), [False]),
+        (None, [False]),
     ],
     ids=str,
 )
-def test_a_window_takes_no_more_keys_than_it_visits(mask, narrow):
+def test_a_step_takes_few_keys_where_it_visits_few(mask, few):
     """Otherwise every block of queries would copy all keys of its head: T² in time."""
     x = jnp.zeros((128, 1, 1))
     leaves, structure = jax.tree.flatten(enter(x, x, x, mask=mask))
     found = []
 
     def layout(leaves):
-        found.append(arrange(blockwise.Plan(8, 8, 8, True), structure.unflatten(leaves)).narrow)
+        layouts = arrange(blockwise.Plan(8, 8, 8, True), structure.unflatten(leaves))
+        found.extend(layout.far is not None for layout in layouts)
 
     jax.eval_shape(layout, leaves)
-    assert found == [narrow]
+    assert found == few
 
 
 @pytest.mark.parametrize(
     "mask",
-    [SlidingWindow(4, 1), SlidingWindow(4, 1) & Segments(jnp.arange(41, dtype=jnp.int32) // 9)],
+    [
+        SlidingWindow(4, 1),
+        SlidingWindow(4, 1) & Segments(jnp.arange(41, dtype=jnp.int32) // 9),
+        SlidingWindow(2, 0) | Global((0, 1)),
+        SlidingWindow(2, 0) | Global((0, 20)),
+        SlidingWindow(2, 0) | Global((17,)) & Segments(jnp.arange(41, dtype=jnp.int32) // 20),
+        SlidingWindow(2, 2) | Block(13) & Global((3,)),
+        Causal() & (SlidingWindow(3, 0) | Global((0,))),
+    ],
     ids=str,
 )
 def test_derivatives_under_a_window_among_many_tiles(mask):
@@ -240,7 +251,8 @@ def test_what_is_static_in_a_mask_is_skipped_beside_what_is_not():
         leaves, structure = jax.tree.flatten(inputs)
 
         def layout(leaves, structure=structure):
-            return arrange(blockwise.Plan(8, 8, 8, True), structure.unflatten(leaves)).steps.block
+            (found,) = arrange(blockwise.Plan(8, 8, 8, True), structure.unflatten(leaves))
+            return found.steps.block
 
         found.append(jax.eval_shape(layout, leaves).shape)
     assert found == [(16, 3), (16, 3)]
