@@ -1,6 +1,6 @@
 """Random calls: the tiled value, gradient and Hessian product are those of the definition.
 
-12 examples, the same in every run; others, and more of them, by
+12 examples, and 6 of sparse masks over many tiles, the same in every run; others, and more, by
 
     JAXATTN_EXAMPLES=500 python -m pytest tests/test_blockwise_random.py --hypothesis-seed=1
 
@@ -19,7 +19,18 @@ import numpy as np
 
 import jaxattn
 from jaxattn.biases import ALiBi
-from jaxattn.masks import BigBird, Causal, Dense, Dilated, Lengths, Prefix, Segments, SlidingWindow
+from jaxattn.masks import (
+    BigBird,
+    Block,
+    Causal,
+    Dense,
+    Dilated,
+    Global,
+    Lengths,
+    Prefix,
+    Segments,
+    SlidingWindow,
+)
 from tests import calls
 from tests.tolerances import error
 
@@ -166,3 +177,53 @@ def test_random_calls(sizes, groups, mask, bias, extras, dtype, seed):
             limit = TIMES * error(theirs, exact) + ROUNDINGS * float(jnp.finfo(dtype).eps)
         assert ours.dtype == theirs.dtype
         assert error(ours, exact) <= limit, (path, error(ours, exact), limit)
+
+
+def sparse(rng, length):
+    """A mask of few tiles, static or not: near, far, and both."""
+    window = SlidingWindow(int(rng.integers(0, 6)), int(rng.integers(0, 3)))
+    tokens = Global(tuple(int(t) for t in rng.integers(0, length, int(rng.integers(1, 4)))))
+    documents = Segments(jnp.asarray(np.sort(rng.integers(0, 4, length)), jnp.int32))
+    blocks = BigBird(size=2, blocks=-(-length // 2), random=1, global_blocks=(0,))
+    return [
+        window,
+        window | tokens,
+        Causal() & (window | tokens),
+        window & documents,
+        (window | tokens) & documents,
+        Block(int(rng.integers(3, 9))) | window,
+        tokens & documents | Block(4),
+        blocks,
+        window & ~tokens,
+    ]
+
+
+@hypothesis.given(
+    which=st.integers(0, len(sparse(np.random.default_rng(0), 20)) - 1),
+    length=st.integers(18, 40),
+    batch=st.lists(st.integers(1, 2), max_size=1).map(tuple),
+    groups=st.integers(1, 2),
+    key_heads=st.integers(1, 2),
+    bias=st.sampled_from(BIASES),
+    extras=st.sets(st.sampled_from(["scale", "softcap", "dropout"])),
+    seed=st.integers(0, 2**16),
+)
+@hypothesis.settings(
+    max_examples=EXAMPLES or 6,
+    derandomize=not EXAMPLES,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
+def test_sparse_masks_over_many_tiles(which, length, batch, groups, key_heads, bias, extras, seed):
+    sizes = {"queries": length, "keys": length, "key_heads": key_heads, "size": 2, "value_size": 3}
+    operands, options = drawn(sizes | {"batch": batch}, groups, "none", bias, sorted(extras), seed)
+    options["mask"] = sparse(np.random.default_rng(seed), length)[which]
+    operands, along = cast(operands, "float64"), cast(calls.like(operands), "float64")
+    cotangent = np.random.default_rng(2).standard_normal((*batch, length, groups * key_heads, 3))
+    got, want = (
+        derivatives(operands, options, jnp.asarray(cotangent), along, implementation)
+        for implementation in ("blockwise", "dense")
+    )
+    for (path, ours), exact in zip(
+        jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True
+    ):
+        assert error(ours, exact) <= FLOAT64, path
