@@ -56,7 +56,7 @@ def alike(found: Visits) -> list[np.ndarray | None]:
     needed = found.listed.sum(axis=-1).max(axis=0)
     few, most = np.unique(needed), needed.max(initial=0)
     cost = [(needed <= n).sum() * n + (needed > n).sum() * most for n in few]
-    if not len(few) or 2 * min(cost) > len(needed) * most:
+    if not most or 2 * min(cost) > len(needed) * most:
         return [None]
     short = needed <= few[int(np.argmin(cost))]
     return [np.flatnonzero(short), np.flatnonzero(~short)]
