@@ -5,12 +5,14 @@ function once finds them all; it is then a program (static) and its constants (l
 """
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.extend
 import jax.numpy as jnp
+import numpy as np
 
 from jaxattn._typing import Array
 from jaxattn.masks import Mask, Predicate
@@ -21,19 +23,19 @@ from jaxattn.masks._base import changed
 class Program:
     """A traced function, equal to another where the same function left the same text.
 
-    So calls that no `jit` surrounds are compiled once, although each of them traces anew.
+    So calls that no `jit` surrounds are compiled once, although each of them traces anew. A text
+    that does not say all, and a function in parts, are equal to nothing else.
     """
 
     jaxpr: Any
-    text: str
-    tree: Any  # a PyTreeDef
-    parts: tuple[Any, ...]
+    text: str | None
+    function: Any
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Program) or len(self.parts) != len(other.parts):
-            return False
-        same = all(a is b for a, b in zip(self.parts, other.parts, strict=True))
-        return same and (self.text, self.tree) == (other.text, other.tree)
+        if self is other or not isinstance(other, Program):
+            return self is other
+        same = self.function is other.function and self.text is not None
+        return same and self.text == other.text
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -54,12 +56,34 @@ class Hoisted:
         return out
 
 
+def says_all(jaxpr: Any) -> bool:
+    """Whether its text has no arrays of inner programs, derivative rules or callbacks behind it."""
+    return all(
+        shown(equation.params["jaxpr"])
+        if equation.primitive.name in ("jit", "pjit")
+        else all(map(shown, equation.params.values()))
+        for equation in jaxpr.eqns
+    )
+
+
+def shown(value: Any) -> bool:
+    """Whether the text of a program shows all of this parameter."""
+    if isinstance(value, jax.extend.core.ClosedJaxpr):
+        return not value.consts and says_all(value.jaxpr)
+    if isinstance(value, jax.extend.core.Jaxpr):
+        return says_all(value)
+    if isinstance(value, tuple | list):
+        return all(map(shown, value))
+    return value is None or isinstance(value, int | float | str | enum.Enum | np.dtype)
+
+
 def hoist(function: Callable[..., Any], *examples: jax.ShapeDtypeStruct) -> Hoisted:
     """Trace a function of arrays to one array."""
     closed = jax.make_jaxpr(lambda *args: jnp.asarray(function(*args)))(*examples)
-    parts, tree = jax.tree.flatten(function)
-    known = tuple(part for part in parts if not hasattr(part, "dtype"))
-    program = Program(closed.jaxpr, str(closed.jaxpr), tree, known)
+    while isinstance(function, jax.tree_util.Partial) and not (function.args or function.keywords):
+        function = function.func
+    text = str(closed.jaxpr) if says_all(closed.jaxpr) else None
+    program = Program(closed.jaxpr, text, function)
     return Hoisted([jnp.asarray(constant) for constant in closed.consts], program)
 
 

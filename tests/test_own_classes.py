@@ -3,6 +3,8 @@
 Tiles are 4 x 3 (see conftest). The definition, which sees every pair, says what is right.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,6 +78,7 @@ class OtherDocuments(Segments):
         return ~super().__call__(query_positions, key_positions)
 
 
+LONG = 40
 LIMIT = jnp.asarray([4], jnp.int32)
 IDS = jnp.asarray([[0, 0, 1, 1, 1, 2, 2, 0, 1]])
 
@@ -208,12 +211,70 @@ def test_a_function_is_compiled_once_and_read_anew():
         assert_as_defined(arrays, mask=mask)
 
 
-@pytest.mark.parametrize("held", ["lengths", "segments", "array"])
+INNER = {
+    "array of an inner jit": lambda x: jax.jit(lambda s: s * x),
+    "array in a branch": lambda x: lambda s: jax.lax.cond(True, lambda s: s * x, lambda s: s, s),
+    "derivative rule": lambda x: ruled(x),
+    "callback": lambda x: (
+        lambda s: jax.pure_callback(
+            lambda s: np.asarray(s) * np.asarray(x), s, s, vmap_method="broadcast_all"
+        )
+    ),
+}
+
+
+def ruled(x):
+    """The sine, with x times its tangent."""
+    sine = jax.custom_jvp(jnp.sin)
+    sine.defjvp(lambda primals, tangents: (sine(*primals), x * tangents[0]))
+    return sine
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_a_function_that_calls_another_is_not_taken_for_what_it_was(name):
+    """Neither the text of a program nor the function itself shows these."""
+    inside = {}
+    score_mod = lambda scores, query, key: inside["function"](scores)
+    arrays = operands()
+
+    def found(implementation):
+        options = {"score_mod": score_mod, "implementation": implementation}
+        loss = lambda value: jnp.sum(jnp.sin(jaxattn.attention(**arrays | value, **options)))
+        if name == "callback":
+            return loss({"value": arrays["value"]})
+        return jax.grad(loss)({"query": arrays["query"]})["query"]
+
+    answers = []
+    for x in (1.0, 2.0):
+        inside["function"] = INNER[name](jnp.asarray([x]))
+        got, want = found("blockwise"), found("dense")
+        assert error(got, want) < TOLERANCE
+        answers.append(want)
+    assert error(*answers) > 1e-3
+
+
+@dataclasses.dataclass
+class Lean:
+    """A callable that compares by its array."""
+
+    numbers: jax.Array
+
+    def __call__(self, query_positions, key_positions):
+        return self.numbers * (query_positions - key_positions).astype(jnp.float64)
+
+
+def test_callables_that_cannot_be_compared():
+    for x in (1.0, 2.0):
+        assert_as_defined(operands(), bias=Lean(jnp.array([x, 2, 3, 4])[:, None, None]))
+
+
+@pytest.mark.parametrize("held", ["lengths", "segments", "array", "global"])
 def test_export_for_any_batch_with_numbers_of_each_example(held):
     masks = {
         "lengths": lambda query: Lengths(key=jnp.full(query.shape[:1], 4)),
         "segments": lambda query: Segments(jnp.zeros(query.shape[:2], jnp.int32)),
-        "array": lambda query: jnp.ones((query.shape[0], 1, 9, 9), bool),
+        "array": lambda query: jnp.ones((query.shape[0], 1, LONG, LONG), bool),
+        "global": lambda query: SlidingWindow(4, 1) | Global((0, 17)),
     }
 
     def gradient(query, key, value):
@@ -224,10 +285,12 @@ def test_export_for_any_batch_with_numbers_of_each_example(held):
         return jax.grad(loss)(query)
 
     (batch,) = jax.export.symbolic_shape("b")
-    of = [jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for x in operands().values()]
+    sizes = {"queries": LONG, "keys": LONG}
+    example = operands(**sizes).values()
+    of = [jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for x in example]
     program = jax.export.export(jax.jit(gradient), platforms=["cpu"])(*of)
     for count in (1, 2):
-        arrays = operands(batch=(count,)).values()
+        arrays = operands(batch=(count,), **sizes).values()
         assert error(program.call(*arrays), gradient(*arrays)) < TOLERANCE
 
 
