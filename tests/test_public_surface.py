@@ -51,6 +51,7 @@ ORDER = [
         "_mesh",
         "dense",
         "tiles",
+        "spans",
         "layout",
         "plan",
         "steps",
