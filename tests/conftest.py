@@ -1,6 +1,8 @@
 """Strict JAX for every test: no implicit promotion, float64 available, several devices."""
 
+import gc
 import os
+import pathlib
 
 # Programs run once, on a few numbers: code that is not optimised is there sooner.
 os.environ.setdefault(
@@ -39,8 +41,20 @@ hypothesis.settings.load_profile("deterministic")
 
 import jaxattn.plan  # noqa: E402  (after the switches above)
 
+MAPS = 20_000
+
 # Small tiles, so that small arrays have several, with ragged edges.
 jaxattn.plan.ROWS, jaxattn.plan.COLUMNS = 4, 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_are_dropped():
+    """Each compiled program maps memory, and a process may have but so many maps (65,530)."""
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(params=[entry.name for entry in jaxattn.IMPLEMENTATIONS])
