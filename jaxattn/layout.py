@@ -118,18 +118,13 @@ def index(
     lead, row = (x.astype(np.int32) for x in (number // count, number % count))
     return Index(
         lead,
-        row if rows is None else picked(rows.astype(np.int32), row),
+        row if rows is None else jnp.asarray(rows, jnp.int32)[row],
         per_step(found.block, leads, key_heads),
         per_step(found.kind, leads, key_heads),
         None if near is None else per_step(near.first, leads, key_heads)[:, 0],
         None if near is None else per_step(near.place, leads, key_heads),
         chosen_rows(plan, inputs, query, rows),
     )
-
-
-def picked(rows: np.ndarray, number: Any) -> Any:
-    """`rows[number]`, in NumPy where it can be."""
-    return rows[number] if isinstance(number, np.ndarray) else jnp.asarray(rows)[number]
 
 
 def blocks_of(plan: Plan, blocks: np.ndarray, key: Array, value: Array) -> tuple[Array, Array]:
